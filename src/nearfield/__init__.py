@@ -1,0 +1,27 @@
+"""Calibrated prediction with nearest-neighbour Gaussian processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nearfield.estimators import GPRegressor, TrainingRowsWarning
+    from nearfield.persistence import ModelFileError
+
+__version__ = "0.1.0"
+__all__ = ["GPRegressor", "ModelFileError", "TrainingRowsWarning", "__version__"]
+
+_HOMES = {
+    "GPRegressor": "nearfield.estimators",
+    "TrainingRowsWarning": "nearfield.estimators",
+    "ModelFileError": "nearfield.persistence",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the estimators when first asked for: they need torch, which `nearfield --help` should not wait for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nearfield' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

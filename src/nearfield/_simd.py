@@ -1,0 +1,312 @@
+"""Micro-kernels in LLVM vector code, and the exponential: what Numba's own vectoriser does not find.
+
+A neighbourhood's matrix lies column by column in a flat buffer, `A[j * ld + i]` for row i and column j, with `ld` and the
+number of rows padded to a multiple of `LANES`. Vectors run down the rows, so that nothing has to be summed across lanes.
+LLVM turns a vector of `LANES` numbers into whatever registers the machine has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+LANES = 8  # rows a vector holds
+PANEL = 8  # columns eliminated at a time; the diagonal blocks are PANEL x PANEL, so PANEL == LANES
+
+
+class _Vectors:
+    """Loads, stores and arithmetic on vectors of LANES numbers at `pointer + offset`."""
+
+    def __init__(self, builder: Any, element: Any) -> None:
+        self.builder = builder
+        self.element = element
+        self.type = ir.VectorType(element, LANES)
+        self.align = 4 if isinstance(element, ir.FloatType) else 8
+
+    def load(self, pointer: Any, offset: Any) -> Any:
+        address = self.builder.gep(pointer, [offset])
+        return self.builder.load(self.builder.bitcast(address, self.type.as_pointer()), align=self.align)
+
+    def store(self, value: Any, pointer: Any, offset: Any) -> None:
+        address = self.builder.gep(pointer, [offset])
+        self.builder.store(value, self.builder.bitcast(address, self.type.as_pointer()), align=self.align)
+
+    def splat(self, scalar: Any) -> Any:
+        single = self.builder.insert_element(
+            ir.Constant(self.type, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0)
+        )
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        return self.builder.shuffle_vector(single, ir.Constant(self.type, ir.Undefined), mask)
+
+    def load_splat(self, pointer: Any, offset: Any) -> Any:
+        return self.splat(self.builder.load(self.builder.gep(pointer, [offset])))
+
+    def fma(self, a: Any, b: Any, c: Any) -> Any:
+        name = "llvm.fma.v%d%s" % (LANES, "f32" if self.align == 4 else "f64")
+        fn = cgutils.get_or_insert_function(
+            self.builder.module, ir.FunctionType(self.type, [self.type, self.type, self.type]), name
+        )
+        return self.builder.call(fn, [a, b, c])
+
+    def fnma(self, a: Any, b: Any, c: Any) -> Any:
+        """c - a * b."""
+        return self.fma(self.builder.fneg(a), b, c)
+
+
+def _data(context: Any, builder: Any, array_type: Any, value: Any) -> Any:
+    return context.make_array(array_type)(context, builder, value).data
+
+
+def _eliminate(vectors: int, solve: bool) -> Callable[..., Any]:
+    """Make `eliminate(A, ld, i, j, inverse)`: the rows i .. i + vectors * LANES of the panel of columns j .. j + PANEL.
+
+    Subtracts the contribution of all columns before j (the left-looking update of a Cholesky factorisation),
+    C[i, j] - sum_{p < j0} L[i, p] L[j, p], with the sums kept in registers; with `solve`, also divides by the panel's own
+    factorised diagonal block, of which `inverse` holds the reciprocals of the diagonal.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array_type = signature.args[0]
+        a = _data(context, builder, array_type, args[0])
+        ld, i, j = args[1], args[2], args[3]
+        inverse = _data(context, builder, signature.args[4], args[4])
+        v = _Vectors(builder, context.get_value_type(array_type.dtype))
+        index = ld.type
+
+        def const(n: int) -> Any:
+            return ir.Constant(index, n)
+
+        def column(c: Any) -> Any:
+            return builder.mul(c, ld)
+
+        columns = [column(builder.add(j, const(c))) for c in range(PANEL)]
+        rows = [builder.add(i, const(m * LANES)) for m in range(vectors)]
+        sums = [
+            [cgutils.alloca_once_value(builder, v.load(a, builder.add(columns[c], rows[m]))) for m in range(vectors)]
+            for c in range(PANEL)
+        ]
+        with cgutils.for_range(builder, j) as loop:
+            start = column(loop.index)
+            left = [v.load(a, builder.add(start, rows[m])) for m in range(vectors)]
+            negated = [builder.fneg(x) for x in left]
+            top = builder.add(start, j)
+            for c in range(PANEL):
+                factor = v.load_splat(a, builder.add(top, const(c)))
+                for m in range(vectors):
+                    builder.store(v.fma(negated[m], factor, builder.load(sums[c][m])), sums[c][m])
+        done = [[builder.load(sums[c][m]) for m in range(vectors)] for c in range(PANEL)]
+        if solve:
+            for c in range(PANEL):
+                scale = v.load_splat(inverse, const(c))
+                done[c] = [builder.fmul(x, scale) for x in done[c]]
+                for later in range(c + 1, PANEL):
+                    factor = v.load_splat(a, builder.add(columns[c], builder.add(j, const(later))))
+                    done[later] = [v.fnma(x, factor, y) for x, y in zip(done[c], done[later], strict=True)]
+        for c in range(PANEL):
+            for m in range(vectors):
+                v.store(done[c][m], a, builder.add(columns[c], rows[m]))
+        return context.get_dummy_value()
+
+    @intrinsic
+    def eliminate(typingctx: Any, a: Any, ld: Any, i: Any, j: Any, inverse: Any) -> Any:
+        return types.void(a, types.intp, types.intp, types.intp, inverse), codegen
+
+    return eliminate
+
+
+update_1 = _eliminate(1, solve=False)
+eliminate_1 = _eliminate(1, solve=True)
+eliminate_2 = _eliminate(2, solve=True)
+eliminate_3 = _eliminate(3, solve=True)
+
+
+def _contract(dims: int) -> Callable[..., Any]:
+    """Make `contract(x, ld, d, j, start, stop, weights, sums)`: weighted sums of squared differences to row j.
+
+    For the coordinates d .. d + dims, `x[d * ld + i]`, and the three weight vectors `weights[w * ld + i]`, adds
+    weights[w, i] * (x[d, i] - x[d, j])^2 over i in start .. stop (multiples of LANES) to `sums[(d * 3 + w) * LANES + lane]`.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x = _data(context, builder, signature.args[0], args[0])
+        ld, d, j, start, stop = args[1:6]
+        weights = _data(context, builder, signature.args[6], args[6])
+        sums = _data(context, builder, signature.args[7], args[7])
+        v = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
+        index = ld.type
+
+        def const(n: int) -> Any:
+            return ir.Constant(index, n)
+
+        lines = [builder.mul(builder.add(d, const(e)), ld) for e in range(dims)]
+        centres = [v.load_splat(x, builder.add(line, j)) for line in lines]
+        places = [
+            [
+                builder.mul(builder.add(builder.mul(builder.add(d, const(e)), const(3)), const(w)), const(LANES))
+                for w in range(3)
+            ]
+            for e in range(dims)
+        ]
+        held = [[cgutils.alloca_once_value(builder, v.load(sums, place)) for place in row] for row in places]
+        with cgutils.for_range_slice(builder, start, stop, const(LANES), index) as (i, _):
+            loaded = [v.load(weights, builder.add(builder.mul(const(w), ld), i)) for w in range(3)]
+            for e in range(dims):
+                difference = builder.fsub(v.load(x, builder.add(lines[e], i)), centres[e])
+                square = builder.fmul(difference, difference)
+                for w in range(3):
+                    builder.store(v.fma(loaded[w], square, builder.load(held[e][w])), held[e][w])
+        for row, kept in zip(places, held, strict=True):
+            for place, total in zip(row, kept, strict=True):
+                v.store(builder.load(total), sums, place)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def contract(
+        typingctx: Any, x: Any, ld: Any, d: Any, j: Any, start: Any, stop: Any, weights: Any, sums: Any
+    ) -> Any:
+        n = types.intp
+        return types.void(x, n, n, n, n, n, weights, sums), codegen
+
+    return contract
+
+
+contract_1 = _contract(1)
+contract_4 = _contract(4)
+
+
+@intrinsic
+def pair_weights(
+    typingctx: Any, slope: Any, offset: Any, ld: Any, j: Any, start: Any, stop: Any, alpha: Any, beta: Any, weights: Any
+) -> Any:
+    """weights[w * ld + i] = s_i (alpha_i beta_j + beta_i alpha_j), s_i beta_i beta_j, s_i alpha_i alpha_j for w = 0, 1, 2.
+
+    Over i in start .. stop, multiples of LANES, with s_i = slope[offset + i].
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        slopes, alphas, betas, out = (_data(context, builder, signature.args[n], args[n]) for n in (0, 6, 7, 8))
+        offset, ld, j, start, stop = args[1:6]
+        v = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
+        alpha_j, beta_j = v.load_splat(alphas, j), v.load_splat(betas, j)
+        with cgutils.for_range_slice(builder, start, stop, ir.Constant(ld.type, LANES), ld.type) as (i, _):
+            s = v.load(slopes, builder.add(offset, i))
+            sa, sb = builder.fmul(s, v.load(alphas, i)), builder.fmul(s, v.load(betas, i))
+            v.store(v.fma(sa, beta_j, builder.fmul(sb, alpha_j)), out, i)
+            v.store(builder.fmul(sb, beta_j), out, builder.add(ld, i))
+            v.store(builder.fmul(sa, alpha_j), out, builder.add(builder.add(ld, ld), i))
+        return context.get_dummy_value()
+
+    n = types.intp
+    return types.void(slope, n, n, n, n, n, alpha, beta, weights), codegen
+
+
+def _squares(vectors: int) -> Callable[..., Any]:
+    """Make `squares(x, ld, d, j, i, r2)`: r2[i + lane] = sum_e (x[e, i + lane] - x[e, j])^2 over the coordinates e < d."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x = _data(context, builder, signature.args[0], args[0])
+        ld, d, j, i = args[1:5]
+        r2 = _data(context, builder, signature.args[5], args[5])
+        v = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
+        rows = [builder.add(i, ir.Constant(ld.type, m * LANES)) for m in range(vectors)]
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(v.type, [0.0] * LANES)) for _ in rows]
+        with cgutils.for_range(builder, d) as loop:
+            line = builder.mul(loop.index, ld)
+            centre = v.load_splat(x, builder.add(line, j))
+            for row, total in zip(rows, sums, strict=True):
+                difference = builder.fsub(v.load(x, builder.add(line, row)), centre)
+                builder.store(v.fma(difference, difference, builder.load(total)), total)
+        for row, total in zip(rows, sums, strict=True):
+            v.store(builder.load(total), r2, row)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def squares(typingctx: Any, x: Any, ld: Any, d: Any, j: Any, i: Any, r2: Any) -> Any:
+        n = types.intp
+        return types.void(x, n, n, n, n, r2), codegen
+
+    return squares
+
+
+squares_1 = _squares(1)
+squares_4 = _squares(4)
+
+
+@intrinsic
+def panel_dots(typingctx: Any, a: Any, ld: Any, j: Any, start: Any, stop: Any, u: Any, v: Any, out: Any) -> Any:
+    """Products of the panel's columns with two vectors, lane by lane: what back substitution subtracts.
+
+    out[(c * 2 + w) * LANES + lane] = sum over i = start + lane, stepping by LANES, of A[i, j + c] * (u, v)[w][i].
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        matrix, first, second, result = (_data(context, builder, signature.args[n], args[n]) for n in (0, 5, 6, 7))
+        ld, j, start, stop = args[1:5]
+        vec = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
+        index = ld.type
+        columns = [builder.mul(builder.add(j, ir.Constant(index, c)), ld) for c in range(PANEL)]
+        zero = ir.Constant(vec.type, [0.0] * LANES)
+        sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(2)] for _ in columns]
+        with cgutils.for_range_slice(builder, start, stop, ir.Constant(index, LANES), index) as (i, _):
+            operands = [vec.load(first, i), vec.load(second, i)]
+            for column, pair in zip(columns, sums, strict=True):
+                values = vec.load(matrix, builder.add(column, i))
+                for operand, total in zip(operands, pair, strict=True):
+                    builder.store(vec.fma(values, operand, builder.load(total)), total)
+        for c, pair in enumerate(sums):
+            for w, total in enumerate(pair):
+                vec.store(builder.load(total), result, ir.Constant(index, (c * 2 + w) * LANES))
+        return context.get_dummy_value()
+
+    n = types.intp
+    return types.void(a, n, n, n, n, u, v, out), codegen
+
+
+@intrinsic
+def _power_of_two(typingctx: Any, n: Any, like: Any) -> Any:
+    """2^n as a number of the type of `like`, by writing n into the exponent bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        single = signature.return_type == types.float32
+        bits, mantissa, bias = (32, 23, 127) if single else (64, 52, 1023)
+        integer = ir.IntType(bits)
+        exponent = builder.add(args[0], ir.Constant(args[0].type, bias))
+        exponent = exponent if single else builder.sext(exponent, integer)
+        return builder.bitcast(
+            builder.shl(exponent, ir.Constant(integer, mantissa)), context.get_value_type(signature.return_type)
+        )
+
+    return like(types.int32, like), codegen
+
+
+@njit(inline="always")
+def exp_nonpositive(x, dtype):  # type: ignore[no-untyped-def]
+    """exp(x) for x <= 0, within a few units in the last place of `dtype`; stays at exp(-87) = 1.6e-38 below -87.
+
+    x = n ln 2 + r with |r| <= ln 2 / 2, a Taylor polynomial in r, and 2^n through the exponent bits. Numba calls the C
+    library for each math.exp, which the compiler cannot vectorise; this it can.
+    """
+    x = max(x, dtype(-87.0))
+    n = math.floor(x * dtype(1.4426950408889634) + dtype(0.5))
+    r = (x - n * dtype(0.693359375)) + n * dtype(2.12194440054690583e-4)
+    p = r * dtype(1 / 6227020800) + dtype(1 / 479001600)
+    p = p * r + dtype(1 / 39916800)
+    p = p * r + dtype(1 / 3628800)
+    p = p * r + dtype(1 / 362880)
+    p = p * r + dtype(1 / 40320)
+    p = p * r + dtype(1 / 5040)
+    p = p * r + dtype(1 / 720)
+    p = p * r + dtype(1 / 120)
+    p = p * r + dtype(1 / 24)
+    p = p * r + dtype(1 / 6)
+    p = p * r + dtype(0.5)
+    p = p * r + dtype(1.0)
+    p = p * r + dtype(1.0)
+    return p * _power_of_two(np.int32(n), x)

@@ -1,0 +1,45 @@
+"""The nouns that the parts of the package hand to each other. Letters are defined in docs/notation.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class KernelParameters:
+    """What shapes a kernel: log length scales (d,), log kernel scale () and log shape parameters (p,)."""
+
+    log_lengths: torch.Tensor
+    log_scale: torch.Tensor
+    log_shape: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """The rows to be predicted, each with its neighbours, nearest first.
+
+    query: (b, d) inputs of the rows to be predicted; rows: (n, d) inputs of the rows that may be neighbours;
+    ids: (b, k) row numbers of the neighbours, -1 behind the last one where there are fewer than k;
+    targets, noises: (b, k) the neighbours' targets and noise variances (ignored where ids is -1).
+    """
+
+    query: torch.Tensor
+    rows: torch.Tensor
+    ids: torch.Tensor
+    targets: torch.Tensor
+    noises: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and variance of the latent function and quad = t' K^-1 t: (b,), or (b, k) where given for every k' <= k.
+
+    jittered: how many factorisations needed a retry with more jitter.
+    """
+
+    mean: torch.Tensor
+    variance: torch.Tensor
+    quad: torch.Tensor
+    jittered: int = 0

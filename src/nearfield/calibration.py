@@ -1,0 +1,232 @@
+"""After training: how many neighbours to predict with, and the predictive distribution, both from left-out rows.
+
+The trained Gaussian process has one noise level for all rows, which data with varying noise do not obey. `quad` tells
+how rough a neighbourhood is. The head turns (mean, variance, quad) into a Student-t predictive
+
+    y ~ t_nu(mean, s^2),   s^2 = (c1 variance + c2 noise) ((2a + quad) / (2a + k))^g + floor^2
+
+with five scalars fitted by the likelihood of a few thousand left-out rows. The mean, hence the RMSE, is untouched.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.optimize
+import scipy.stats
+from scipy.special import digamma, gammaln
+
+from nearfield import metrics
+from nearfield.sweep import Swept
+
+SMALLEST_DF = 2.1  # below 2 a Student-t has no standard deviation
+LARGEST_DF = 1e6  # a normal distribution for all purposes
+MOST_NEIGHBOURS = 512
+ALL_ROWS = 128  # up to so many other rows, all are neighbours and nothing needs choosing
+_LADDER = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_PRICE = 0.02  # log density that prediction with 256 neighbours must earn over prediction at no cost
+
+
+@dataclass(frozen=True)
+class Head:
+    """The predictive distribution's scalars, in standardised units; the defaults are the Gaussian of the paper."""
+
+    latent_factor: float = 1.0  # c1
+    noise_factor: float = 1.0  # c2
+    prior_strength: float = 1.0  # a
+    roughness: float = 0.0  # g
+    df: float = math.inf  # nu
+    floor: float = 0.0
+
+    def scales(self, swept: Swept, noise: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+        """Scale s (b,) of an observation and of the latent function."""
+        rough = (2 * self.prior_strength + swept.quad) / (2 * self.prior_strength + swept.used)
+        factor = rough**self.roughness
+        latent = self.latent_factor * swept.variance * factor
+        return np.sqrt(latent + self.noise_factor * noise * factor + self.floor**2), np.sqrt(latent)
+
+    def distribution(self, loc: np.ndarray, scale: np.ndarray) -> metrics.Predictive:
+        """A frozen scipy.stats distribution over rows."""
+        return scipy.stats.norm(loc, scale) if math.isinf(self.df) else scipy.stats.t(self.df, loc, scale)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Left-out rows: moments for several k, targets (b,), noise variances (b,) and how often each counts (b,)."""
+
+    ks: np.ndarray
+    swept: Swept
+    y: np.ndarray
+    noise: np.ndarray
+    weights: np.ndarray
+
+    def at(self, k: int) -> LeftOut:
+        """The same rows with the moments of a single k."""
+        return replace(self, ks=np.array([k]), swept=self.swept.at(int(np.searchsorted(self.ks, k))))
+
+    def predict(self, head: Head) -> metrics.Predictive:
+        """The head's predictive distributions, for rows of a single k."""
+        return head.distribution(self.swept.mean, head.scales(self.swept, self.noise)[0])
+
+    def log_score(self, head: Head) -> float:
+        """Mean log density, for rows of a single k."""
+        return float(np.average(self.predict(head).logpdf(self.y), weights=self.weights))
+
+    def crps(self, head: Head) -> float:
+        """Mean CRPS, for rows of a single k."""
+        return float(np.average(metrics.crps_rows(self.y, self.predict(head)), weights=self.weights))
+
+    def rmse(self) -> float:
+        """Root mean squared error, for rows of a single k."""
+        return float(np.sqrt(np.average((self.y - self.swept.mean) ** 2, weights=self.weights)))
+
+
+def target_floor(y: np.ndarray) -> float:
+    """Least scale for standardised targets y (n,): a fiftieth of the usual gap between two distinct values.
+
+    Without it a target of few distinct values invites scales so small that the density is infinite.
+    """
+    gaps = np.diff(np.unique(y))
+    return max(1e-4, 0.02 * float(np.median(gaps))) if gaps.size else 1e-4
+
+
+def fit_head(rows: LeftOut, floor: float) -> Head:
+    """The Student-t head for left-out rows of a single k, or what is left of it where it would do harm.
+
+    The likelihood gives the shape; the scale is then set to cover 90 % of these rows. A head is kept only if neither its
+    CRPS nor its coverage is worse than the Gaussian's on them; otherwise the roughness is left out, and the Gaussian
+    itself is the last resort.
+    """
+    gaussian = Head()
+    limits = _harm(rows, gaussian)
+    for use_roughness in (True, False):
+        head = _cover(rows, _maximise(rows, floor, use_roughness))
+        if all(a <= b for a, b in zip(_harm(rows, head), limits, strict=True)):
+            return head
+    return gaussian
+
+
+def _harm(rows: LeftOut, head: Head) -> tuple[float, ...]:
+    """What a head may not make worse: the CRPS, the miss of the 90 % coverage, and the mean miss over three levels."""
+    dist = rows.predict(head)
+    misses = [
+        abs(float(np.average(metrics.covered(rows.y, dist, level), weights=rows.weights)) - level)
+        for level in metrics.LEVELS
+    ]
+    return rows.crps(head), misses[1], float(np.mean(misses))
+
+
+def _cover(rows: LeftOut, head: Head, level: float = 0.9) -> Head:
+    """The head with c1 and c2 multiplied so that the central interval of that level covers that share of the rows.
+
+    Row n is covered once the factor reaches (residual^2 / q^2 - floor^2) / (s^2 - floor^2), with q the quantile of the
+    standard t; so the wanted factor is the quantile of these, taken between two neighbouring ones.
+    """
+    scale, _ = head.scales(rows.swept, rows.noise)
+    quantile = scipy.stats.t.ppf((1 + level) / 2, head.df)
+    residual = rows.y - rows.swept.mean
+    needed = ((residual / quantile) ** 2 - head.floor**2) / (scale**2 - head.floor**2)
+    order = np.argsort(needed, kind="stable")
+    share = np.cumsum(rows.weights[order]) / rows.weights.sum()
+    last = int(np.argmin(np.abs(share - level)))
+    inside = needed[order[last]]
+    factor = 0.5 * (inside + needed[order[last + 1]]) if last + 1 < len(order) else 1.1 * inside
+    factor = float(np.clip(factor, 1e-4, 1e4))
+    return replace(head, latent_factor=head.latent_factor * factor, noise_factor=head.noise_factor * factor)
+
+
+_START = np.array([0.0, 0.0, 0.0, 0.5, math.log(6.0)])  # log c1, log c2, log a, g, log(nu - SMALLEST_DF)
+_LIMITS = ((-7.0, 7.0), (-7.0, 7.0), (-5.0, 8.0), (-1.0, 3.0), (-6.0, math.log(LARGEST_DF)))
+
+
+def _maximise(rows: LeftOut, floor: float, use_roughness: bool) -> Head:
+    """Maximum likelihood with a weak prior around `_START`, which matters for a handful of rows only."""
+    limits, start = list(_LIMITS), _START.copy()
+    if not use_roughness:
+        limits[3], start[3] = (0.0, 0.0), 0.0
+    best = scipy.optimize.minimize(
+        _negative_log_posterior, start, args=(rows, floor), jac=True, method="L-BFGS-B", bounds=limits
+    )
+    c1, c2, a, g, excess = best.x
+    return Head(math.exp(c1), math.exp(c2), math.exp(a), float(g), SMALLEST_DF + math.exp(excess), floor)
+
+
+def _negative_log_posterior(theta: np.ndarray, rows: LeftOut, floor: float) -> tuple[float, np.ndarray]:
+    """Mean negative log density of the rows plus the prior, and its gradient by theta = log c1, log c2, log a, g, log excess."""
+    c1, c2, a = np.exp(theta[:3])
+    g, excess = theta[3], math.exp(theta[4])
+    df = SMALLEST_DF + excess
+    above, below = 2 * a + rows.swept.quad, 2 * a + rows.swept.used
+    log_rough = np.log(above / below)
+    factor = np.exp(g * log_rough)
+    latent, noise = c1 * rows.swept.variance * factor, c2 * rows.noise * factor
+    squared = latent + noise + floor**2
+    ratio = (rows.y - rows.swept.mean) ** 2 / (df * squared)
+    tail, log_tail = ratio / (1 + ratio), np.log1p(ratio)
+    log_density = (
+        gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * np.log(df * math.pi * squared) - (df + 1) / 2 * log_tail
+    )  # fmt: skip
+    by_squared = ((df + 1) * tail - 1) / (2 * squared)
+    by_df = 0.5 * (digamma((df + 1) / 2) - digamma(df / 2) - 1 / df - log_tail + (df + 1) / df * tail)
+    gradients = (
+        by_squared * latent,
+        by_squared * noise,
+        by_squared * (latent + noise) * g * 2 * a * (1 / above - 1 / below),
+        by_squared * (latent + noise) * log_rough,
+        by_df * excess,
+    )
+    total = rows.weights.sum()
+    value = (0.125 * np.sum((theta - _START) ** 2) - np.sum(rows.weights * log_density)) / total
+    gradient = [
+        (0.25 * (t - s) - np.sum(rows.weights * d)) / total for t, s, d in zip(theta, _START, gradients, strict=True)
+    ]
+    return float(value), np.array(gradient)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The number of neighbours, the head that goes with it, and why."""
+
+    k: int
+    head: Head
+    reason: str
+    curve: dict[int, float]  # left-out accuracy of each k that was tried; see `choose_k`
+
+
+def candidate_ks(n_others: int) -> np.ndarray:
+    """Numbers of neighbours worth trying where n_others other rows are to be had."""
+    top = min(n_others, MOST_NEIGHBOURS)
+    return np.array([k for k in _LADDER if k < top] + [top])
+
+
+def choose_k(rows: LeftOut, floor: float, calibrated: bool) -> Choice:
+    """The k with the best accuracy on left-out rows, less a price for its cost. One sweep gives the moments of all k.
+
+    Accuracy is the log density for the Gaussian predictive. For the calibrated one it is -(log CRPS + log RMSE) / 2: a
+    flexible head can raise the density of discrete targets while the predictions get worse.
+    """
+    heads = {int(k): fit_head(rows.at(k), floor) if calibrated else Head() for k in rows.ks}
+    curve = {k: _accuracy(rows.at(k), head, calibrated) for k, head in heads.items()}
+    best = max(curve, key=lambda k: curve[k])
+    k = max(curve, key=lambda k: curve[k] - _PRICE * _work(k) / _work(256))
+    reason = _describe(rows.at(k), heads[k])
+    if k != best:
+        reason += f"; {best} neighbours: {_describe(rows.at(best), heads[best])} at {_work(best) / _work(k):.1f} times the cost"
+    return Choice(k, heads[k], reason, curve)
+
+
+def _accuracy(rows: LeftOut, head: Head, calibrated: bool) -> float:
+    if not calibrated:
+        return rows.log_score(head)
+    return -0.5 * math.log(max(rows.crps(head), 1e-12) * max(rows.rmse(), 1e-12))
+
+
+def _describe(rows: LeftOut, head: Head) -> str:
+    return f"left-out RMSE {rows.rmse():.4f}, CRPS {rows.crps(head):.4f}, log density {rows.log_score(head):.3f}"
+
+
+def _work(k: int) -> float:
+    """Operations to predict a row from k neighbours: the factorisation and the kernel."""
+    return k**3 / 3 + 40 * k**2

@@ -1,0 +1,127 @@
+"""The closed form: mean, variance and quad of each row given its neighbours, and their gradient.
+
+For one row x with neighbours S, targets t and noise variances v (docs/notation.md):
+
+    K = k(X_S, X_S) + diag(v) = L L'     c = k(X_S, x)     a = L^-1 t     b = L^-1 c
+    mean = a.b     variance = k(x, x) - b.b     quad = a.a
+
+With alpha = L^-T a, beta = L^-T b and incoming gradients (g_m, g_v, g_q) the gradient is of rank three:
+
+    dK = -g_m (alpha beta' + beta alpha')/2 + g_v beta beta' - g_q alpha alpha'
+    dc = g_m alpha - 2 g_v beta     dt = g_m beta + 2 g_q alpha     dv = diag(dK)     d k(x, x) = g_v
+
+so nothing of size k x k is kept between forward and backward, and nothing is factorised twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearfield._types import KernelParameters, Moments, Neighbourhood
+from nearfield.conditional import batched, fused
+from nearfield.kernels import Kernel
+
+ENGINES = ("fused", "batched")
+
+
+def condition(
+    kernel: Kernel, parameters: KernelParameters, neighbourhood: Neighbourhood, engine: str = "fused"
+) -> Moments:
+    """Moments (b,) of each row given its neighbours, differentiable by the parameters, targets and noises."""
+    n = neighbourhood
+    mean, variance, quad, jittered = _Condition.apply(
+        parameters.log_lengths, parameters.log_scale, parameters.log_shape, n.targets, n.noises,
+        n.query, n.rows, n.ids, kernel, _check_engine(engine, n),
+    )  # fmt: skip
+    return Moments(mean, variance, quad, int(jittered))
+
+
+def condition_nested(
+    kernel: Kernel, parameters: KernelParameters, neighbourhood: Neighbourhood, engine: str = "fused"
+) -> Moments:
+    """Moments (b, k): entry k' - 1 is given the first k' neighbours. One factorisation serves all; no gradient."""
+    n = neighbourhood
+    with torch.no_grad():
+        lengths, scale = parameters.log_lengths.exp(), parameters.log_scale.exp()
+        if _check_engine(engine, n) == "batched":
+            r = batched.run(
+                kernel, n.query, n.rows, lengths, scale, parameters.log_shape, n.ids, n.targets, n.noises, nested=True
+            )
+            return Moments(r.mean, r.variance, r.quad, r.jittered)
+        f = fused.run(
+            kernel, *_numpy(n.query, n.rows, lengths), float(scale), *_numpy(parameters.log_shape.exp(), n.ids),
+            *_numpy(n.targets, n.noises), nested=True,
+        )  # fmt: skip
+        return Moments(*(torch.from_numpy(x) for x in (f.mean, f.variance, f.quad)), f.jittered)
+
+
+def _check_engine(engine: str, n: Neighbourhood) -> str:
+    if engine not in ENGINES:
+        raise ValueError(f"unknown engine {engine!r}: expected one of {', '.join(ENGINES)}.")
+    return engine if n.query.device.type == "cpu" else "batched"
+
+
+def _numpy(*tensors: torch.Tensor) -> tuple[np.ndarray, ...]:
+    return tuple(np.ascontiguousarray(t.detach().numpy()) for t in tensors)
+
+
+def _sum(t: torch.Tensor) -> torch.Tensor:
+    """Sum of all entries; on the CPU by numpy, whose order, unlike torch's, does not depend on the number of threads."""
+    return torch.as_tensor(t.numpy().sum()) if t.device.type == "cpu" else t.sum()
+
+
+class _Condition(torch.autograd.Function):
+    """Joins the engines to torch: forward keeps alpha and beta (and the fused engine's Jacobian), O(b (k + d)) numbers."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        log_lengths: torch.Tensor,
+        log_scale: torch.Tensor,
+        log_shape: torch.Tensor,
+        targets: torch.Tensor,
+        noises: torch.Tensor,
+        query: torch.Tensor,
+        rows: torch.Tensor,
+        ids: torch.Tensor,
+        kernel: Kernel,
+        engine: str,
+    ) -> Any:
+        lengths, scale = log_lengths.exp(), log_scale.exp()
+        ctx.kernel, ctx.engine = kernel, engine
+        if engine == "batched":
+            r = batched.run(kernel, query, rows, lengths, scale, log_shape, ids, targets, noises)
+            mean, variance, quad, alpha, beta, jacobian, jittered = *r[:5], None, r.jittered
+        else:
+            f = fused.run(
+                kernel, *_numpy(query, rows, lengths), float(scale), *_numpy(log_shape.exp(), ids, targets, noises),
+                differentiate=any(ctx.needs_input_grad),
+            )  # fmt: skip
+            mean, variance, quad, alpha, beta, jacobian = (torch.from_numpy(x) for x in f[:6])
+            jittered = f.jittered
+        ctx.save_for_backward(
+            alpha, beta, jacobian, variance, quad, noises, lengths, scale, log_shape, query, rows, ids
+        )
+        return mean, variance, quad, jittered
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: Any) -> Any:
+        alpha, beta, jacobian, variance, quad, noises, lengths, scale, log_shape, query, rows, ids = ctx.saved_tensors
+        g_mean, g_variance, g_quad = incoming[:3]
+        gm, gv, gq = g_mean[:, None], g_variance[:, None], g_quad[:, None]
+        d_targets = gm * beta + 2 * gq * alpha
+        d_noises = -gm * alpha * beta + gv * beta * beta - gq * alpha * alpha
+        # scaling kernel and noises together scales variance by s and quad by 1/s; undo the noises' share
+        d_log_scale = 2 * (_sum(g_variance * variance - g_quad * quad) - _sum(d_noises * noises))
+        grads = torch.stack([g_mean, g_variance, g_quad], dim=-1)
+        if ctx.engine == "batched":
+            d_kernel = batched.kernel_gradient(
+                ctx.kernel, query, rows, lengths, scale, log_shape, ids, alpha, beta, grads
+            )
+        else:
+            d_kernel = torch.from_numpy((grads.numpy()[:, :, None] * jacobian.numpy()).sum(axis=(0, 1)))
+        d = lengths.shape[0]
+        return d_kernel[:d], d_log_scale, d_kernel[d:], d_targets, d_noises, None, None, None, None, None

@@ -1,0 +1,122 @@
+"""The closed form in torch, on any device: the reference for the fused engine, and the path for accelerators."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from nearfield.kernels import Kernel, Profile
+
+_JITTER = {torch.float64: 1e-10, torch.float32: 1e-5}  # first retry, relative to the kernel's variance
+
+
+class BatchedResult(NamedTuple):
+    """As in `fused`, in torch; the Jacobian is left to `length_gradient`, which builds the kernel again."""
+
+    mean: torch.Tensor
+    variance: torch.Tensor
+    quad: torch.Tensor
+    alpha: torch.Tensor  # (b, k)
+    beta: torch.Tensor  # (b, k)
+    jittered: int
+
+
+class _Geometry(NamedTuple):
+    pairs: torch.Tensor  # (b, k, k, d) differences between neighbours, scaled
+    cross: torch.Tensor  # (b, k, d) differences to the query, scaled
+    pair: Profile
+    near: Profile
+    valid: torch.Tensor  # (b, k)
+
+
+def _geometry(
+    kernel: Kernel,
+    query: torch.Tensor,
+    rows: torch.Tensor,
+    lengths: torch.Tensor,
+    log_shape: torch.Tensor,
+    ids: torch.Tensor,
+) -> _Geometry:
+    cross = (rows[ids.clamp_min(0)] - query[:, None, :]) / lengths
+    pairs = cross[:, :, None, :] - cross[:, None, :, :]
+    return _Geometry(
+        pairs,
+        cross,
+        kernel.profile(pairs.square().sum(-1), log_shape),
+        kernel.profile(cross.square().sum(-1), log_shape),
+        ids >= 0,
+    )
+
+
+def _factorise(matrix: torch.Tensor, scale2: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Cholesky factors (b, k, k); rows that fail are tried again with ten times more jitter."""
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    jitter, retries = _JITTER[matrix.dtype], 0
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    while bool((failed := info > 0).any()) and retries < 20 * len(matrix):
+        retries += int(failed.sum())
+        factor[failed], info[failed] = torch.linalg.cholesky_ex(matrix[failed] + jitter * scale2 * eye)
+        jitter *= 10
+    return factor, retries
+
+
+def run(
+    kernel: Kernel,
+    query: torch.Tensor,
+    rows: torch.Tensor,
+    lengths: torch.Tensor,
+    scale: torch.Tensor,
+    log_shape: torch.Tensor,
+    ids: torch.Tensor,
+    targets: torch.Tensor,
+    noises: torch.Tensor,
+    *,
+    nested: bool = False,
+) -> BatchedResult:
+    """The closed form for (b, k) neighbours; moments are (b,), or (b, k) when nested."""
+    g = _geometry(kernel, query, rows, lengths, log_shape, ids)
+    scale2 = scale * scale
+    both = g.valid[:, :, None] & g.valid[:, None, :]
+    matrix = torch.where(both, scale2 * g.pair.value, 0)
+    matrix = matrix + torch.diag_embed(torch.where(g.valid, noises, 1))  # missing neighbours: rows of the identity
+    sides = torch.stack([torch.where(g.valid, targets, 0), torch.where(g.valid, scale2 * g.near.value, 0)], dim=-1)
+    factor, retries = _factorise(matrix, scale2)
+    forward = torch.linalg.solve_triangular(factor, sides, upper=False)  # (b, k, 2): a = L^-1 t, b = L^-1 c
+    back = torch.linalg.solve_triangular(factor.mT, forward, upper=True)
+    a, b = forward.unbind(-1)
+    total = torch.cumsum if nested else torch.sum
+    return BatchedResult(
+        total(a * b, -1), scale2 - total(b * b, -1), total(a * a, -1), back[..., 0], back[..., 1], retries
+    )
+
+
+def kernel_gradient(
+    kernel: Kernel,
+    query: torch.Tensor,
+    rows: torch.Tensor,
+    lengths: torch.Tensor,
+    scale: torch.Tensor,
+    log_shape: torch.Tensor,
+    ids: torch.Tensor,
+    alpha: torch.Tensor,
+    beta: torch.Tensor,
+    grads: torch.Tensor,
+) -> torch.Tensor:
+    """Gradient (d + p,) by log length scales and log shapes, given those by the moments, (b, 3); alpha, beta: (b, k)."""
+    g = _geometry(kernel, query, rows, lengths, log_shape, ids)
+    g_mean, g_variance, g_quad = (x[:, None] for x in grads.unbind(-1))
+    scale2 = scale * scale
+    # dK = -g_m (alpha beta' + beta alpha')/2 + g_v beta beta' - g_q alpha alpha', of rank three
+    left = torch.stack([-g_mean * alpha, g_variance * beta, -g_quad * alpha], dim=-1)
+    right = torch.stack([beta, beta, alpha], dim=-1)
+    d_matrix = scale2 * (left @ right.mT)  # contracted with symmetric matrices only, so it need not be symmetric
+    d_cross = scale2 * (g_mean * alpha - 2 * g_variance * beta)
+    by_length = -2 * (
+        torch.einsum("bij,bijd->d", d_matrix * g.pair.slope, g.pairs.square())
+        + torch.einsum("bi,bid->d", d_cross * g.near.slope, g.cross.square())
+    )
+    if g.pair.shape_slope is None or g.near.shape_slope is None:
+        return by_length
+    by_shape = (d_matrix * g.pair.shape_slope).sum() + (d_cross * g.near.shape_slope).sum()
+    return torch.cat([by_length, by_shape.reshape(1)])

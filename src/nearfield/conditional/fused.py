@@ -1,0 +1,377 @@
+"""The closed form on the CPU: each neighbourhood is built, factorised and differentiated inside the cache.
+
+For one row, the k x k matrix K lies in the columns of a workspace with two more rows below it, the targets t and the
+cross-covariances c. Factorising the columns of K then turns these two rows into a' = (L^-1 t)' and b' = (L^-1 c)' on the
+way. Rows are padded with the identity to a multiple of LANES, which changes nothing; so are neighbours that are missing.
+
+The length scales' gradient is linear in the incoming gradients (g_mean, g_variance, g_quad), so the forward pass writes
+the Jacobian of the three moments, (3, d) numbers a row, while the neighbourhood is still in the cache.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import get_num_threads, njit
+
+from nearfield._simd import (
+    LANES,
+    PANEL,
+    contract_1,
+    contract_4,
+    eliminate_1,
+    eliminate_2,
+    eliminate_3,
+    pair_weights,
+    panel_dots,
+    squares_1,
+    squares_4,
+    update_1,
+)
+from nearfield.kernels import Kernel, evaluate_profile
+
+_FLAGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nnan", "ninf", "nsz"}}
+
+
+@njit(**_FLAGS)
+def _factorise_diagonal(a, ld, j0, inverse):  # type: ignore[no-untyped-def]
+    """Cholesky of the PANEL x PANEL block at (j0, j0), in place; False if it is not positive definite."""
+    for j in range(j0, j0 + PANEL):
+        pivot = a[j * ld + j]
+        for p in range(j0, j):
+            pivot -= a[p * ld + j] * a[p * ld + j]
+        if not pivot > 0:
+            return False
+        root = np.sqrt(pivot)
+        a[j * ld + j] = root
+        inverse[j - j0] = 1 / root
+        for i in range(j + 1, j0 + PANEL):
+            rest = a[j * ld + i]
+            for p in range(j0, j):
+                rest -= a[p * ld + i] * a[p * ld + j]
+            a[j * ld + i] = rest * inverse[j - j0]
+    return True
+
+
+@njit(**_FLAGS)
+def _factorise(a, ld, m, inverse):  # type: ignore[no-untyped-def]
+    """Cholesky of the m x m matrix in `a`, carrying along the LANES rows below it; False if it is not positive definite."""
+    for j in range(0, m, PANEL):
+        update_1(a, ld, j, j, inverse)
+        if not _factorise_diagonal(a, ld, j, inverse):
+            return False
+        i = j + PANEL
+        while i + 3 * LANES <= m + LANES:
+            eliminate_3(a, ld, i, j, inverse)
+            i += 3 * LANES
+        if i + 2 * LANES <= m + LANES:
+            eliminate_2(a, ld, i, j, inverse)
+        elif i + LANES <= m + LANES:
+            eliminate_1(a, ld, i, j, inverse)
+    return True
+
+
+@njit(**_FLAGS)
+def _squared_distances(x, ld, d, j, start, stop, r2):  # type: ignore[no-untyped-def]
+    """r2[i] = sum_e (x[e, i] - x[e, j])^2 for i in start .. stop, both multiples of LANES."""
+    i = start
+    while i + 4 * LANES <= stop:
+        squares_4(x, ld, d, j, i, r2)
+        i += 4 * LANES
+    while i < stop:
+        squares_1(x, ld, d, j, i, r2)
+        i += LANES
+
+
+@njit(**_FLAGS)
+def _gather(rows, query, inverse_lengths, ids, m, ld, x):  # type: ignore[no-untyped-def]
+    """x[e, i] = scaled coordinate e of neighbour i relative to the query; zero in the padding, and so at index m, the query."""
+    d = query.shape[0]
+    n = 0
+    for i in range(ids.shape[0]):
+        if ids[i] < 0:
+            break
+        n += 1
+        for e in range(d):
+            x[e * ld + i] = (rows[ids[i], e] - query[e]) * inverse_lengths[e]
+    for e in range(d):
+        for i in range(n, m + LANES):
+            x[e * ld + i] = 0
+
+
+@njit(**_FLAGS)
+def _build(code, shape, x, ld, d, n, m, targets, ridge, a, slope, shape_slope, r2):  # type: ignore[no-untyped-def]
+    """Fill the lower triangle of K / scale^2 and the rows t, c below it; slopes are zero on and above the diagonal.
+
+    `ridge` is noise / scale^2 for each neighbour; row m of column j holds the target, row m + 1 the cross-covariance.
+    The cross-covariances' slopes go to column m of `slope`.
+    """
+    for j in range(m):
+        start = (j // LANES) * LANES
+        column, column_slope = a[j * ld : j * ld + ld], slope[j * ld : j * ld + ld]
+        if j < n:
+            _squared_distances(x, ld, d, j, start, m, r2)
+            evaluate_profile(
+                code,
+                shape,
+                r2[start:],
+                m - start,
+                column[start:],
+                column_slope[start:],
+                shape_slope[j * ld + start : j * ld + ld],
+            )
+        else:
+            column[start:m] = 0
+            column_slope[start:m] = 0
+        column[n:m] = 0
+        column_slope[n:m] = 0
+        column_slope[start : j + 1] = 0
+        column[j] = 1 + ridge[j] if j < n else 1
+        column[m : m + LANES] = 0
+        if j < n:
+            column[m] = targets[j]
+    _squared_distances(x, ld, d, m, 0, m, r2)
+    cross, cross_slope = r2[ld : 2 * ld], slope[m * ld : m * ld + ld]
+    evaluate_profile(code, shape, r2, m, cross, cross_slope, shape_slope[m * ld : m * ld + ld])
+    cross_slope[n:m] = 0
+    for j in range(n):
+        a[j * ld + m + 1] = cross[j]
+
+
+@njit(**_FLAGS)
+def _solve_back(a, ld, m, alpha, beta, dots):  # type: ignore[no-untyped-def]
+    """alpha = L^-T a and beta = L^-T b from the rows m and m + 1, panel by panel from the last; zero in the padding."""
+    for j0 in range(m - PANEL, -1, -PANEL):
+        panel_dots(a, ld, j0, j0 + PANEL, m, alpha, beta, dots)
+        for j in range(j0 + PANEL - 1, j0 - 1, -1):
+            u, v = a[j * ld + m], a[j * ld + m + 1]
+            place = (j - j0) * 2 * LANES
+            for lane in range(LANES):
+                u -= dots[place + lane]
+                v -= dots[place + LANES + lane]
+            for i in range(j + 1, j0 + PANEL):
+                u -= a[j * ld + i] * alpha[i]
+                v -= a[j * ld + i] * beta[i]
+            alpha[j] = u / a[j * ld + j]
+            beta[j] = v / a[j * ld + j]
+
+
+@njit(**_FLAGS)
+def _cross_weights(cross_slope, alpha, beta, m, ld, weights):  # type: ignore[no-untyped-def]
+    """The same weights for the squared distances to the query."""
+    for i in range(m):
+        weights[i] = -cross_slope[i] * alpha[i]
+        weights[ld + i] = -cross_slope[i] * beta[i]
+        weights[2 * ld + i] = 0
+
+
+@njit(**_FLAGS)
+def _contract_all(x, ld, d, j, start, m, weights, sums):  # type: ignore[no-untyped-def]
+    e = 0
+    while e + 4 <= d:
+        contract_4(x, ld, e, j, start, m, weights, sums)
+        e += 4
+    while e < d:
+        contract_1(x, ld, e, j, start, m, weights, sums)
+        e += 1
+
+
+@njit(**_FLAGS)
+def _jacobian(x, ld, d, n, m, slope, alpha, beta, scale2, weights, sums, out):  # type: ignore[no-untyped-def]
+    """out[w, e] = d (mean, variance, quad)[w] / d log length[e], from d r2 / d log length = -2 (difference)^2."""
+    sums[: d * 3 * LANES] = 0
+    for j in range(n):
+        start = (j // LANES) * LANES
+        pair_weights(slope, j * ld, ld, j, start, m, alpha, beta, weights)
+        _contract_all(x, ld, d, j, start, m, weights, sums)
+    _cross_weights(slope[m * ld : m * ld + ld], alpha, beta, m, ld, weights)
+    _contract_all(x, ld, d, m, 0, m, weights, sums)
+    for e in range(d):
+        for w in range(3):
+            total = sums.dtype.type(0)
+            for lane in range(LANES):
+                total += sums[(e * 3 + w) * LANES + lane]
+            out[w, e] = total * 2 if w == 0 else (total * -4 * scale2 if w == 1 else total * 4 / scale2)
+
+
+@njit(**_FLAGS)
+def _shape_jacobian(ld, n, m, shape_slope, alpha, beta, scale2, out):  # type: ignore[no-untyped-def]
+    """out[w] = d (mean, variance, quad)[w] / d log shape."""
+    t0, t1, t2 = 0.0, 0.0, 0.0
+    for j in range(n):
+        for i in range(j + 1, n):
+            h = shape_slope[j * ld + i]
+            t0 -= h * (alpha[i] * beta[j] + beta[i] * alpha[j])
+            t1 += 2 * h * beta[i] * beta[j]
+            t2 -= 2 * h * alpha[i] * alpha[j]
+        h = shape_slope[m * ld + j]
+        t0 += h * alpha[j]
+        t1 -= 2 * h * beta[j]
+    out[0], out[1], out[2] = t0, t1 * scale2, t2 / scale2
+
+
+@njit(**_FLAGS)
+def _nested(a, ld, n, m, k, scale2, mean, variance, quad):  # type: ignore[no-untyped-def]
+    """Moments given the first 1, 2, .. k neighbours: running sums of a * b, b * b, a * a, (k,) each."""
+    ab, bb, aa = 0.0, 0.0, 0.0
+    for j in range(k):
+        if j < n:
+            u, v = a[j * ld + m], a[j * ld + m + 1]
+            ab += u * v
+            bb += v * v
+            aa += u * u
+        mean[j], variance[j], quad[j] = ab, scale2 * (1 - bb), aa / scale2
+
+
+@njit(cache=True, **_FLAGS)
+def _rows(
+    code,
+    shape,
+    query,
+    rows,
+    inverse_lengths,
+    scale2,
+    ids,
+    targets,
+    noises,
+    jitter,
+    differentiate,
+    nested,
+    mean,
+    variance,
+    quad,
+    alpha,
+    beta,
+    jacobian,
+    jittered,
+):  # type: ignore[no-untyped-def]
+    """The closed form for a range of rows; see `FusedResult` for the outputs."""
+    b, k = ids.shape
+    d = query.shape[1]
+    dtype = query.dtype
+    kp = (k + LANES - 1) // LANES * LANES
+    ld = kp + LANES
+    a = np.empty(kp * ld, dtype)
+    slope = np.empty((kp + 1) * ld, dtype)
+    shape_slope = np.empty((kp + 1) * ld if shape.size else 0, dtype)
+    x = np.empty(d * ld, dtype)
+    r2 = np.empty(2 * ld, dtype)
+    weights = np.empty(3 * ld, dtype)
+    sums = np.empty(d * 3 * LANES, dtype)
+    inverse = np.empty(PANEL, dtype)
+    dots = np.empty(PANEL * 2 * LANES, dtype)
+    ridge = np.empty(kp, dtype)
+    full_alpha, full_beta = np.empty(kp, dtype), np.empty(kp, dtype)
+    for r in range(b):
+        n = 0
+        while n < k and ids[r, n] >= 0:
+            n += 1
+        m = (n + LANES - 1) // LANES * LANES
+        _gather(rows, query[r], inverse_lengths, ids[r], m, ld, x)
+        extra = dtype.type(0)
+        for _ in range(20):  # at a jitter of 1e9 any finite matrix is positive definite
+            for i in range(n):
+                ridge[i] = noises[r, i] / scale2 + extra
+            _build(code, shape, x, ld, d, n, m, targets[r], ridge, a, slope, shape_slope, r2)
+            if _factorise(a, ld, m, inverse):
+                break
+            extra = max(jitter, extra * 10)
+            jittered[r] += 1
+        if nested:
+            _nested(a, ld, n, m, k, scale2, mean[r], variance[r], quad[r])
+        else:
+            ab, bb, aa = 0.0, 0.0, 0.0
+            for j in range(n):
+                u, v = a[j * ld + m], a[j * ld + m + 1]
+                ab += u * v
+                bb += v * v
+                aa += u * u
+            mean[r, 0], variance[r, 0], quad[r, 0] = ab, scale2 * (1 - bb), aa / scale2
+        if differentiate:
+            _solve_back(a, ld, m, full_alpha, full_beta, dots)
+            _jacobian(x, ld, d, n, m, slope, full_alpha, full_beta, scale2, weights, sums, jacobian[r])
+            if shape.size:
+                _shape_jacobian(ld, n, m, shape_slope, full_alpha, full_beta, scale2, jacobian[r, :, d])
+            for i in range(k):
+                alpha[r, i] = full_alpha[i] / scale2 if i < n else 0
+                beta[r, i] = full_beta[i] if i < n else 0
+
+
+class FusedResult(NamedTuple):
+    """Moments (b,) or (b, k) when nested; with `differentiate`, what the backward pass needs: O(b (k + d)) numbers."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    quad: np.ndarray
+    alpha: np.ndarray  # (b, k) K^-1 t
+    beta: np.ndarray  # (b, k) K^-1 c
+    jacobian: np.ndarray  # (b, 3, d + p): of the three moments by log length scales and log shapes
+    jittered: int
+
+
+_JITTER = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-5}  # first retry, relative to the kernel's variance
+_SMALLEST_CHUNK = 16  # rows: below it, starting a thread costs more than it saves
+_pool: tuple[int, ThreadPoolExecutor] | None = None
+
+
+def _threads(rows: int) -> int:
+    return max(1, min(get_num_threads(), rows // _SMALLEST_CHUNK))
+
+
+def _executor() -> ThreadPoolExecutor:
+    """This process's threads. Made anew after a fork, whose child has none of the parent's threads."""
+    global _pool
+    if _pool is None or _pool[0] != os.getpid():
+        _pool = (os.getpid(), ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="nearfield"))
+    return _pool[1]
+
+
+def run(
+    kernel: Kernel,
+    query: np.ndarray,
+    rows: np.ndarray,
+    lengths: np.ndarray,
+    scale: float,
+    shape: np.ndarray,
+    ids: np.ndarray,
+    targets: np.ndarray,
+    noises: np.ndarray,
+    *,
+    differentiate: bool = False,
+    nested: bool = False,
+) -> FusedResult:
+    """The closed form for (b, k) neighbours, in the precision of `query`, its rows shared out among threads.
+
+    Each row's numbers depend on that row alone, so the answer has the same bits for any number of threads. The compiled
+    code runs without the interpreter's lock on threads of our own: Numba's threading layers are not safe to enter from
+    several Python threads at once.
+    """
+    b, k = ids.shape
+    dtype = query.dtype
+    moments = [np.empty((b, k if nested else 1), dtype) for _ in range(3)]
+    kept = (b, k) if differentiate else (0, k)
+    alpha, beta = np.empty(kept, dtype), np.empty(kept, dtype)
+    jacobian = np.empty((kept[0], 3, query.shape[1] + shape.size), dtype)
+    jittered = np.zeros(b, np.int64)
+    constants = (rows, (1 / lengths).astype(dtype), dtype.type(scale * scale))
+
+    def part(piece: slice) -> None:
+        own = piece if differentiate else slice(0, 0)
+        _rows(
+            kernel.code, shape.astype(dtype), query[piece], *constants, ids[piece], targets[piece], noises[piece],
+            dtype.type(_JITTER[dtype]), differentiate, nested, *(m[piece] for m in moments),
+            alpha[own], beta[own], jacobian[own], jittered[piece],
+        )  # fmt: skip
+
+    n = _threads(b)
+    edges = [b * i // n for i in range(n + 1)]
+    pieces = [slice(lo, hi) for lo, hi in zip(edges[:-1], edges[1:], strict=True)]
+    if n == 1:
+        part(pieces[0])
+    else:
+        list(_executor().map(part, pieces))
+    mean, variance, quad = moments if nested else [m[:, 0] for m in moments]
+    return FusedResult(mean, variance, quad, alpha, beta, jacobian, int(jittered.sum()))

@@ -1,0 +1,20 @@
+"""Training objectives: plain functions of the moments."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from nearfield._types import Moments
+
+
+def loo_scores(moments: Moments, y: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """Log density (b,) of each left-out target y (b,), log p(y_n | neighbours); `noise` () or (b,). Eq. (8), eqn:cvk."""
+    variance = moments.variance.clamp_min(0) + noise
+    return -0.5 * ((y - moments.mean).square() / variance + torch.log(variance) + math.log(2 * math.pi))
+
+
+def loo_objective(scores: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """What training minimises: minus the weighted mean of the scores (b,)."""
+    return -(weights * scores).sum() / weights.sum()

@@ -1,0 +1,397 @@
+"""One safe file for a fitted model: a JSON header and named arrays, in the safetensors format.
+
+Any safetensors reader can open the file::
+
+    8 bytes      length of the text that follows, little-endian
+    JSON text    {"__metadata__": {"nearfield": record}, name: {"dtype", "shape", "data_offsets"}, ...}
+    bytes        the arrays, C order, little-endian, back to back
+
+``record`` is itself JSON: ``{"format", "version", "header", "tensors", "checksum"}``. ``tensors`` has the dtype, shape
+and SHA-256 of every array, ``checksum`` is the SHA-256 of the rest of the record, and the table of arrays outside of it
+must be the one that follows from ``tensors``: every byte of the file is accounted for. The checksums find damage, not
+forgery, since whoever writes a file can also write its checksums. A hostile file is harmless because loading only
+parses JSON and copies numbers.
+
+The format is read and written here and not by the safetensors package. Its reader maps the file into memory, where a
+file that shrinks meanwhile kills the process (SIGBUS); its writer, depending on the version, renames a file of mode
+0600 over whatever has the name, devices included, and loses the error number. The tests compare the two.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from reprlib import repr as short  # what a hostile file holds may be long
+from typing import Any, TypeVar
+
+import numpy as np
+
+__all__ = ["FORMAT_VERSION", "ModelFileError", "naming_file", "read_file", "require", "require_array", "write_file"]
+
+FORMAT_VERSION = 1
+MAX_HEADER_BYTES = 16_000_000  # parsed JSON takes many times its length in memory
+MAX_DIMENSIONS = 64  # numpy allows no more
+
+_CODES = {"float64": "F64", "float32": "F32", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL"}
+_METADATA, _FORMAT = "__metadata__", "nearfield"
+_RECORD_KEYS = {"format", "version", "header", "tensors", "checksum"}
+
+Path = str | os.PathLike[str]
+T = TypeVar("T")
+
+
+class ModelFileError(ValueError):
+    """Something is wrong with a model file; ``str`` names the file, what was found and what to do."""
+
+    def __init__(self, reason: str, path: str | None = None) -> None:
+        super().__init__(reason, path)
+        self.reason = reason
+        self.path = path
+
+    def __str__(self) -> str:
+        where = "the model" if self.path is None else repr(self.path)
+        return f"cannot load {where}: {self.reason}"
+
+
+@contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Put the file's name into a :class:`ModelFileError` raised inside, unless it has one."""
+    try:
+        yield
+    except ModelFileError as error:
+        if error.path is not None:
+            raise
+        raise ModelFileError(error.reason, os.fsdecode(path)) from error.__cause__
+
+
+def write_file(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Save header and arrays as one file, all or nothing.
+
+    The bytes go to a temporary file in the same folder, which then takes the place of ``path``: a crash at any moment
+    leaves the old file or the new one, never half of one. A symbolic link stays and the file it points to is replaced.
+    An existing file keeps its mode, a new one follows the umask.
+
+    Args:
+        header: plain JSON: dicts with string keys, lists, strings, booleans, finite numbers, None.
+        arrays: any shapes, of dtype float64, float32, int64, int32, uint8 or bool.
+
+    Raises:
+        OSError: the file could not be written; the message says why.
+        TypeError, ValueError: ``header`` or ``arrays`` hold something that the file cannot.
+    """
+    name = os.fsdecode(path)
+    target, old = _resolve_target(name)
+    stored = {key: _storable(key, array) for key, array in arrays.items()}
+    with _explained(name, "could not save the model, what was there before is unchanged"):
+        _replace_whole(target, old, _blocks(header, stored))
+    with _explained(name, "the model is saved, but might not survive a power cut"):
+        _flush_folder(os.path.dirname(target))
+
+
+def read_file(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Load what :func:`write_file` saved; the arrays are ordinary, writable and independent of the file.
+
+    Raises:
+        ModelFileError: the file is damaged, is no model, or was saved by a newer nearfield.
+        OSError: the file does not exist or may not be read.
+    """
+    name = os.fsdecode(path)
+    with naming_file(name), _explained(name, "could not read the model"), _open_regular(name) as file:
+        size = os.fstat(file.fileno()).st_size
+        table, data_start = _read_table(file, size)
+        record = _checked_record(table.pop(_METADATA, None))
+        tensors = record["tensors"]
+        for key, tensor in tensors.items():
+            _check_tensor(key, tensor)
+        places, data_size = _layout(tensors)
+        if table != places:
+            raise _damaged(f"the arrays it holds ({short(sorted(table))}) are not those it lists")
+        if data_start + data_size != size:
+            raise _damaged(f"it should have {data_start + data_size} bytes and has {size}")
+        # The arrays follow each other in the order of their places, so this reads the file from front to back.
+        return record["header"], {key: _read_array(file, key, tensors[key]) for key in places}
+
+
+def require(header: Mapping[str, Any], key: str, kind: type[T]) -> T:
+    """``header[key]``, or :class:`ModelFileError` if it is missing or of another kind (an int will do for a float)."""
+    if key not in header:
+        raise _damaged(f"the field {key!r} is missing")
+    value = header[key]
+    if kind is float and type(value) is int:
+        with suppress(OverflowError):
+            value = float(value)
+    if type(value) is not kind:  # isinstance would take True for the integer 1
+        raise _damaged(f"the field {key!r} should be {kind.__name__} and is {type(value).__name__}")
+    return value
+
+
+def require_array(arrays: Mapping[str, np.ndarray], key: str, dtype: Any, ndim: int) -> np.ndarray:
+    """``arrays[key]``, or :class:`ModelFileError` if it is missing or of another dtype or number of dimensions."""
+    if key not in arrays:
+        raise _damaged(f"the array {key!r} is missing")
+    array = arrays[key]
+    if array.dtype != np.dtype(dtype) or array.ndim != ndim:
+        wanted = f"{np.dtype(dtype)} with {ndim} dimensions"
+        raise _damaged(f"the array {key!r} should be {wanted} and is {array.dtype} with shape {array.shape}")
+    return array
+
+
+def _damaged(found: str) -> ModelFileError:
+    return ModelFileError(f"the file is damaged, {found}; copy it again from its source or save the model again")
+
+
+def _no_model(found: str) -> ModelFileError:
+    return ModelFileError(f"this is not a nearfield model, {found}; give a file that was written by save")
+
+
+@contextmanager
+def _explained(name: str, what: str) -> Iterator[None]:
+    """Say what was being done to which file in an OSError; errno, and so the subclass, stays."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno or errno.EIO, f"{what} ({error.strerror or error})", name) from error
+
+
+def _flat_bytes(array: np.ndarray) -> memoryview:
+    """The memory of a C-ordered array, not copied; memoryview.cast alone does not allow empty arrays."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _sha256(data: bytes | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _canonical(value: Any) -> str:
+    """The one JSON text of a value, in ASCII, so that its checksum is well defined."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _record_checksum(record: Mapping[str, Any]) -> str:
+    return _sha256(_canonical({key: record[key] for key in _RECORD_KEYS - {"checksum"}}).encode("ascii"))
+
+
+def _layout(tensors: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], int]:
+    """The safetensors table of these arrays, back to back, in the order of their places; and their bytes together."""
+    places = {}
+    end = 0
+    # Wide dtypes first, so that every array is aligned for readers that map the file.
+    for key in sorted(tensors, key=lambda key: (-np.dtype(tensors[key]["dtype"]).itemsize, key)):
+        dtype, shape = tensors[key]["dtype"], tensors[key]["shape"]
+        start, end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
+        places[key] = {"dtype": _CODES[dtype], "shape": shape, "data_offsets": [start, end]}
+    return places, end
+
+
+def _resolve_target(name: str) -> tuple[str, os.stat_result | None]:
+    """The file that symbolic links lead to and its status, None if it is new; refuse what cannot be replaced."""
+
+    def refusal(code: int, why: str) -> OSError:
+        return OSError(code, f"cannot save a model here, {why}", name)
+
+    target = os.path.realpath(name)
+    try:
+        with _explained(name, "cannot save a model here"):
+            old = os.stat(target)
+    except FileNotFoundError:
+        if not os.path.isdir(folder := os.path.dirname(target)):
+            raise refusal(errno.ENOENT, f"the folder {folder!r} does not exist: create it first") from None
+        if name.endswith(("/", os.sep)):
+            raise refusal(errno.EISDIR, "the path names a folder: add a file name") from None
+        return target, None
+    if stat.S_ISDIR(old.st_mode):
+        raise refusal(errno.EISDIR, "this is a folder: add a file name")
+    if not stat.S_ISREG(old.st_mode):
+        raise refusal(errno.EINVAL, "this is a device, pipe or socket: give the name of a file")
+    if not os.access(target, os.W_OK):  # the replacement would succeed, but whoever protects a file means it
+        raise refusal(errno.EACCES, "the file is write-protected: choose another name or allow writing")
+    return target, old
+
+
+def _storable(key: str, array: np.ndarray) -> np.ndarray:
+    """The array in C order and little-endian, copied only if it is not so already."""
+    if not (isinstance(key, str) and key.isascii() and key.replace(".", "_").isidentifier()) or key == _METADATA:
+        raise TypeError(f"array names are letters, digits, '_' and '.', found {key!r}")
+    if not isinstance(array, np.ndarray) or array.dtype.name not in _CODES:
+        found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+        raise TypeError(f"the array {key!r} should have a dtype of {', '.join(_CODES)} and is {found}")
+    # Not ascontiguousarray, which turns zero dimensions into one.
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def _blocks(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
+    """The whole file, in pieces; the arrays are not copied."""
+    tensors = {
+        key: {"dtype": array.dtype.name, "shape": list(array.shape), "sha256": _sha256(_flat_bytes(array))}
+        for key, array in arrays.items()
+    }
+    record = {"format": _FORMAT, "version": FORMAT_VERSION, "header": _checked_header(header), "tensors": tensors}
+    record["checksum"] = _record_checksum(record)
+    places, _ = _layout(tensors)
+    text = json.dumps({_METADATA: {_FORMAT: _canonical(record)}, **places}, separators=(",", ":")).encode("ascii")
+    text += b" " * (-len(text) % 8)  # the alignment that safetensors itself writes
+    if len(text) > MAX_HEADER_BYTES:
+        raise ValueError(f"the header has {len(text)} bytes and may have {MAX_HEADER_BYTES}: put more into arrays")
+    return [len(text).to_bytes(8, "little"), text, *(_flat_bytes(arrays[key]) for key in places)]
+
+
+def _checked_header(header: Mapping[str, Any]) -> dict[str, Any]:
+    """The header, if it comes back from JSON as it went in; tuples and integer keys would not."""
+    try:
+        loaded = json.loads(_canonical(dict(header)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"the header must be plain JSON: {error}") from error
+    if loaded != header:
+        raise TypeError("the header must be plain JSON: use string keys and lists, not tuples")
+    return loaded
+
+
+def _replace_whole(target: str, old: os.stat_result | None, blocks: Iterable[bytes | memoryview]) -> None:
+    """Put a new file of these bytes in the place of ``target``, or change nothing."""
+    # A name of its own: one made from the target's could be too long for the file system.
+    temporary = os.path.join(os.path.dirname(target), f".nearfield-{secrets.token_hex(8)}.tmp")
+    try:
+        _write_new(temporary, old, blocks)
+        os.replace(temporary, target)
+    except BaseException:  # KeyboardInterrupt too
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _write_new(name: str, old: os.stat_result | None, blocks: Iterable[bytes | memoryview]) -> None:
+    """Create a file with the owner and mode of ``old`` and flush it to the disk."""
+    # The kernel applies the umask: to ask for it is to change it, for all threads. The mode is never wider than the
+    # old file's, not even while writing, for the training rows are in it.
+    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
+    with open(name, "xb", opener=lambda path, flags: os.open(path, flags, mode)) as file:
+        if old is not None:
+            with suppress(OSError, AttributeError):  # only root may give files away; Windows has no owners
+                os.chown(name, old.st_uid, old.st_gid)
+            os.chmod(name, mode)
+        for block in blocks:
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_folder(folder: str) -> None:
+    """Make the renaming durable, where folders can be opened and flushed."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows, or a folder that may be written but not listed
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:  # some network file systems do not know how
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _open_regular(name: str) -> Iterator[BufferedReader]:
+    """Open a file for reading, without ever waiting for a pipe or waking a device."""
+    _check_regular(os.stat(name))
+    # Checked again after opening, which does not wait, in case something else got the name in between.
+    nonblocking = getattr(os, "O_NONBLOCK", 0)
+    with open(name, "rb", opener=lambda path, flags: os.open(path, flags | nonblocking)) as file:
+        _check_regular(os.fstat(file.fileno()))
+        yield file
+
+
+def _check_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise _no_model("it is a folder" if stat.S_ISDIR(status.st_mode) else "it is a device, pipe or socket")
+
+
+def _read_table(file: BufferedReader, size: int) -> tuple[dict[str, Any], int]:
+    """The safetensors table and the position behind it; no memory is taken before its length is checked."""
+    if size == 0:
+        raise _no_model("the file is empty")
+    prefix = file.read(8)
+    if file.peek(1)[:1] != b"{":
+        raise _no_model("it does not start like one")
+    length = int.from_bytes(prefix, "little")
+    if length > min(size - 8, MAX_HEADER_BYTES):
+        raise _damaged(f"its header claims {length} bytes, {size - 8} are there and {MAX_HEADER_BYTES} are allowed")
+    # Bytes that are not text become U+FFFD, which fails a later check: we write ASCII only.
+    return _parse_object(file.read(length).decode("utf-8", errors="replace")), 8 + length
+
+
+def _parse_object(text: str) -> dict[str, Any]:
+    """JSON with an object at the top and no key twice; NaN is left to the checksum."""
+    try:
+        value = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise _damaged("its header is not valid JSON") from error
+    if type(value) is not dict:
+        raise _damaged("its header is no JSON object")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(result := dict(pairs)) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return result
+
+
+def _checked_record(metadata: Any) -> dict[str, Any]:
+    """Our own record out of the safetensors metadata: its format, version, fields and checksum are right."""
+    if type(metadata) is not dict or set(metadata) != {_FORMAT} or type(metadata[_FORMAT]) is not str:
+        raise _no_model("its metadata are not ours")
+    record = _parse_object(metadata[_FORMAT])
+    version = record.get("version")
+    if record.get("format") != _FORMAT or type(version) is not int:
+        raise _no_model("it does not name our format and a version")
+    if version != FORMAT_VERSION:  # before the rest, which may differ between versions
+        advice = "upgrade nearfield" if version > FORMAT_VERSION else "save the model again"
+        readable = f"this nearfield reads version {FORMAT_VERSION}"
+        raise ModelFileError(f"it has format version {short(version)} and {readable}; {advice}")
+    if set(record) != _RECORD_KEYS or type(record["header"]) is not dict or type(record["tensors"]) is not dict:
+        raise _damaged("its record does not have the right fields")
+    try:
+        checksum = _record_checksum(record)
+    except (ValueError, RecursionError) as error:  # NaN, or 1e999, which is valid JSON and infinite
+        raise _damaged("its header holds a number that is not finite") from error
+    if record["checksum"] != checksum:
+        raise _damaged("its header does not match its checksum")
+    return record
+
+
+def _check_tensor(key: str, tensor: Any) -> None:
+    """One array's dtype and shape make sense, and its size can be computed and compared with the file's."""
+    wrong = _damaged(f"the description of its array {short(key)} is not valid")
+    if type(tensor) is not dict or set(tensor) != {"dtype", "shape", "sha256"} or tensor["dtype"] not in list(_CODES):
+        raise wrong
+    shape = tensor["shape"]
+    if type(shape) is not list or len(shape) > MAX_DIMENSIONS:
+        raise wrong
+    if not all(type(length) is int and 0 <= length < 2**63 for length in shape):
+        raise wrong
+
+
+def _read_array(file: BufferedReader, key: str, tensor: Mapping[str, Any]) -> np.ndarray:
+    """The array at the file's position, in the byte order of this machine; the file was found to be large enough."""
+    dtype = np.dtype(tensor["dtype"])
+    try:
+        array = np.empty(tensor["shape"], dtype.newbyteorder("<"))
+    except (MemoryError, ValueError) as error:  # numpy also limits the shape of empty arrays
+        raise ModelFileError(f"its array {short(key)} is too large ({error}); use a larger machine") from error
+    data = _flat_bytes(array)
+    if file.readinto(data) != len(data):
+        raise _damaged(f"it ends within its array {short(key)}")
+    if _sha256(data) != tensor["sha256"]:
+        raise _damaged(f"its array {short(key)} does not match its checksum")
+    if dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:  # neither true nor false to numpy
+        raise _damaged(f"its array {short(key)} has entries that are not booleans")
+    return array.astype(dtype, copy=False)

@@ -1,0 +1,38 @@
+"""Standardisation: inputs and target to mean zero and variance one on the training rows, and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Centres and scales of the columns, (d,) each, or of the target, () each. A constant column has scale one."""
+
+    centre: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray, weights: np.ndarray) -> Scaling:
+        """Weighted means and standard deviations of values (n,) or (n, d); right for huge and tiny numbers too."""
+        low, high = values.min(axis=0), values.max(axis=0)
+        span = high / 2 - low / 2  # halves first: the difference of two huge numbers may overflow
+        constant = span == 0
+        unit = np.where(constant, 1.0, span)
+        shifted = values / unit - low / unit
+        mean = np.average(shifted, axis=0, weights=weights)
+        deviation = np.sqrt(np.average((shifted - mean) ** 2, axis=0, weights=weights))
+        centre = np.where(constant, low, (mean + low / unit) * unit)
+        return cls(
+            np.asarray(centre), np.asarray(np.where(constant, 1.0, np.where(deviation > 0, deviation, 1.0) * unit))
+        )
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Standardised values."""
+        return (values - self.centre) / self.scale
+
+    def undo(self, values: np.ndarray) -> np.ndarray:
+        """Values in their own units."""
+        return values * self.scale + self.centre

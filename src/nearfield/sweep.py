@@ -1,0 +1,94 @@
+"""Moments of many rows, block by block: training rows that are left out, or new rows. Memory does not grow with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nearfield.model import Model, Rows, take
+from nearfield.neighbours import Groups, NeighbourIndex, build_index
+
+_BLOCK_NUMBERS = 2**20  # neighbours held at a time, over all rows of a block
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Latent moments of b rows, each (b,), or (b, len(ks)) where asked for several k; `used`: neighbours each row had."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    quad: np.ndarray
+    used: np.ndarray
+    jittered: int
+
+    def at(self, column: int) -> Swept:
+        """The moments for one of the k asked for."""
+        return Swept(
+            self.mean[:, column], self.variance[:, column], self.quad[:, column], self.used[:, column], self.jittered
+        )
+
+
+class Sweeper:
+    """A model, the rows that may be neighbours and the index that finds them under the model's length scales."""
+
+    def __init__(self, model: Model, rows: Rows, groups: Groups | None = None) -> None:
+        self.model = model
+        self.rows = rows
+        self.index: NeighbourIndex = build_index(rows.inputs.numpy() / model.lengths, groups=groups)
+
+    def _reach(self, k: int) -> int:
+        """Neighbours to ask for: k, or every row where k leaves out no more than one (a left-out row loses itself anyway)."""
+        n = len(self.rows)
+        return n if k >= n - 1 else k
+
+    def left_out_ids(self, which: np.ndarray, k: int) -> np.ndarray:
+        """Neighbours (b, k) of the training rows `which` (b,), each left out.
+
+        A row that counts w > 1 times loses one copy only: it stays among its neighbours for the w - 1 others.
+        """
+        exclude = np.where(self.rows.weights.numpy()[which] > 1, -1, which)
+        return self.index.query(self.rows.inputs.numpy()[which] / self.model.lengths, self._reach(k), exclude).ids
+
+    def left_out(self, which: np.ndarray, ks: np.ndarray) -> Swept:
+        """Moments (b, len(ks)) of the training rows `which` (b,), each left out, for each number of neighbours in ks."""
+        parts = []
+        for block in _blocks(len(which), int(ks[-1])):
+            own = which[block]
+            ids = torch.from_numpy(self.left_out_ids(own, int(ks[-1])))
+            numbers = torch.from_numpy(own)
+            parts.append(self._nested(take(self.rows.inputs, numbers), ids, ks, numbers))
+        return _join(parts)
+
+    def new(self, query: np.ndarray, k: int) -> Swept:
+        """Moments (b,) of new rows, inputs (b, d), from their k nearest training rows."""
+        parts = []
+        for block in _blocks(len(query), k):
+            ids = torch.from_numpy(self.index.query(query[block] / self.model.lengths, self._reach(k)).ids)
+            with torch.no_grad():
+                m = self.model.latent(self.rows, torch.from_numpy(query[block]), ids)
+            used = (ids >= 0).sum(-1).numpy()
+            parts.append(Swept(m.mean.numpy(), m.variance.clamp_min(0).numpy(), m.quad.numpy(), used, m.jittered))
+        return _join(parts)
+
+    def _nested(self, query: torch.Tensor, ids: torch.Tensor, ks: np.ndarray, own: torch.Tensor) -> Swept:
+        with torch.no_grad():
+            m = self.model.latent(self.rows, query, ids, own=own, nested=True)
+        depths = np.array([self._reach(int(k)) for k in ks])
+        columns = depths - 1
+        used = np.minimum(depths, (ids >= 0).sum(-1, keepdim=True).numpy())
+        mean, variance, quad = (x.numpy()[:, columns] for x in (m.mean, m.variance.clamp_min(0), m.quad))
+        return Swept(mean, variance, quad, used, m.jittered)
+
+
+def _blocks(n: int, k: int) -> list[slice]:
+    size = max(1, _BLOCK_NUMBERS // max(k, 1))
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def _join(parts: list[Swept]) -> Swept:
+    mean, variance, quad, used = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("mean", "variance", "quad", "used")
+    )
+    return Swept(mean, variance, quad, used, sum(part.jittered for part in parts))

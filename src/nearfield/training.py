@@ -1,0 +1,180 @@
+"""The only training loop: Algorithm 1 of the paper, with stages that may end early.
+
+Two departures from the paper. The neighbours are searched, at each refresh, only for the rows of the coming
+mini-batches; and a stage of the step schedule ends as soon as the leave-one-out score has stopped improving beyond its
+noise, so that easy data take seconds. The number of neighbours grows from stage to stage.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearfield.model import Model, Rows, take
+from nearfield.neighbours import Groups, find_groups
+from nearfield.objectives import loo_objective, loo_scores
+from nearfield.sweep import Sweeper
+
+_MOST_REJECTIONS = 20  # in a row; then something is wrong that smaller steps do not mend
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the schedule: Adam's step size, how many neighbours, and how many refreshes at most."""
+
+    learning_rate: float
+    k: int
+    refreshes: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How to train: the stages, the mini-batch size and the number of steps between two searches for neighbours."""
+
+    stages: tuple[Stage, ...]
+    batch_size: int = 128
+    refresh_every: int = 50
+
+    @property
+    def most_steps(self) -> int:
+        """Steps if no stage ends early."""
+        return self.refresh_every * sum(stage.refreshes for stage in self.stages)
+
+
+@dataclass
+class Progress:
+    """Where training stands. `scores` and `errors` are the mean leave-one-out log density of the rows visited in each
+    refresh, in standardised units, and its standard error."""
+
+    stage: int = 0
+    refresh: int = 0  # finished ones, within the stage
+    steps: int = 0
+    jittered: int = 0  # factorisations that needed more jitter
+    rejected: int = 0  # steps not taken because the objective or its gradient was not finite
+    scores: list[float] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Run:
+    """All that training changes: what a checkpoint must hold to go on as if nothing had happened."""
+
+    model: Model
+    optimiser: torch.optim.Adam
+    rng: np.random.Generator
+    progress: Progress
+
+
+def start(model: Model, rng: np.random.Generator) -> Run:
+    """A run at its beginning."""
+    return Run(model, torch.optim.Adam(model.hyperparameters().values()), rng, Progress())
+
+
+def train(
+    run: Run, rows: Rows, schedule: Schedule, after_refresh: Callable[[Run], None] = lambda run: None
+) -> Progress:
+    """Learn the model's hyper-parameters in place, from where the run stands; calls `after_refresh` after each."""
+    groups = find_groups(rows.inputs.numpy())
+    progress = run.progress
+    while progress.stage < len(schedule.stages):
+        stage = schedule.stages[progress.stage]
+        _refresh(run, rows, groups, stage, schedule)
+        progress.refresh += 1
+        if progress.refresh >= stage.refreshes or _flat(progress):
+            progress.stage, progress.refresh = progress.stage + 1, 0
+        after_refresh(run)
+    return progress
+
+
+def _flat(progress: Progress) -> bool:
+    """Whether the last refresh of this stage has not improved on the one before by more than the noise of the two."""
+    if progress.refresh < 2:
+        return False
+    (before, after), errors = progress.scores[-2:], progress.errors[-2:]
+    return after - before < float(np.hypot(*errors))
+
+
+def _refresh(run: Run, rows: Rows, groups: Groups, stage: Stage, schedule: Schedule) -> None:
+    """Search the neighbours of the coming mini-batches under the current length scales, then take the steps."""
+    batches = _draw_batches(run.rng, len(rows), schedule)
+    visited, places = np.unique(batches, return_inverse=True)
+    ids = Sweeper(run.model, rows, groups).left_out_ids(visited, stage.k)
+    for group in run.optimiser.param_groups:
+        group["lr"] = stage.learning_rate
+    scores, rejections = [], 0
+    for batch, place in zip(batches, places.reshape(batches.shape), strict=True):
+        taken, batch_scores = _step(run, rows, torch.from_numpy(batch), torch.from_numpy(ids[place]))
+        rejections = 0 if taken else rejections + 1
+        if rejections > _MOST_REJECTIONS:
+            raise FloatingPointError(
+                f"training stopped: the objective was not finite in {rejections} steps in a row. "
+                "Check the table for extreme values, or pass a smaller learning_rate."
+            )
+        scores.append(batch_scores)
+    values = np.concatenate(scores)
+    values = values[np.isfinite(values)]
+    run.progress.scores.append(float(values.mean()))
+    run.progress.errors.append(float(values.std() / np.sqrt(min(values.size, len(rows)))))
+
+
+def _draw_batches(rng: np.random.Generator, n: int, schedule: Schedule) -> np.ndarray:
+    """Row numbers (steps, batch) of the coming mini-batches. Few rows are all visited in each step, in their order."""
+    steps, size = schedule.refresh_every, schedule.batch_size
+    if n <= 2 * size:
+        return np.tile(np.arange(n), (steps, 1))
+    if n >= steps * size:
+        return rng.choice(n, (steps, size), replace=False)
+    passes = -(-steps * size // n)
+    return np.concatenate([rng.permutation(n) for _ in range(passes)])[: steps * size].reshape(steps, size)
+
+
+def _step(run: Run, rows: Rows, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.ndarray]:
+    """One Adam step on the rows `batch` (b,) with neighbours ids (b, k): whether it was taken, and the rows' scores (b,)."""
+    model, optimiser = run.model, run.optimiser
+    optimiser.zero_grad()
+    moments = model.latent(rows, take(rows.inputs, batch), ids, own=batch)
+    scores = loo_scores(moments, take(rows.targets, batch), model.noise + take(rows.known_noise, batch))
+    loss = loo_objective(scores, take(rows.weights, batch))
+    loss.backward()
+    finite = bool(torch.isfinite(loss)) and all(
+        p.grad is None or bool(torch.isfinite(p.grad).all()) for p in model.hyperparameters().values()
+    )
+    if finite:
+        optimiser.step()
+        model.project()
+    run.progress.steps += 1
+    run.progress.jittered += moments.jittered
+    run.progress.rejected += not finite
+    return finite, scores.detach().numpy()
+
+
+def state(run: Run) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The run as a JSON-able header and arrays, for a checkpoint."""
+    arrays = {f"parameter.{name}": p.detach().numpy().copy() for name, p in run.model.hyperparameters().items()}
+    adam = run.optimiser.state_dict()["state"]
+    for index, name in enumerate(run.model.hyperparameters()):
+        for key, value in adam.get(index, {}).items():
+            arrays[f"adam.{name}.{key}"] = value.numpy().copy()
+    return {"progress": vars(copy.deepcopy(run.progress)), "rng": run.rng.bit_generator.state}, arrays
+
+
+def restore(run: Run, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Put the run where `state` was taken."""
+    run.progress = Progress(**header["progress"])
+    run.rng.bit_generator.state = header["rng"]
+    names = list(run.model.hyperparameters())
+    adam: dict[int, dict[str, torch.Tensor]] = {}
+    with torch.no_grad():
+        for name, p in run.model.hyperparameters().items():
+            p.copy_(torch.from_numpy(arrays[f"parameter.{name}"]))
+    for key, value in arrays.items():
+        kind, name, *rest = key.split(".")
+        if kind == "adam":
+            adam.setdefault(names.index(name), {})[rest[0]] = torch.from_numpy(value)
+    groups = run.optimiser.state_dict()["param_groups"]
+    run.optimiser.load_state_dict({"state": adam, "param_groups": groups})

@@ -1,0 +1,312 @@
+"""Neighbour search against float64 brute force written another way: every comparison is bitwise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from nearfield.neighbours import Groups, _local_dimension, build_index, find_groups, neighbour_table
+from nearfield.neighbours.flat import FlatCandidates
+from nearfield.neighbours.tree import TreeCandidates
+
+KINDS = ["tree", "direct", "flat", "auto"]
+
+
+def brute_force(rows, queries, k, exclude=None):
+    """ids, sqdist (b, k) by lexsort on (squared distance, row id)."""
+    b = len(queries)
+    ids, sqdist = np.full((b, k), -1), np.full((b, k), np.inf)
+    for i in range(b):
+        distance = np.zeros(len(rows))
+        for j in range(rows.shape[1]):
+            distance += (queries[i, j] - rows[:, j]) ** 2
+        keep = np.arange(len(rows))
+        if exclude is not None:
+            keep = keep[keep != exclude[i]]
+        order = keep[np.lexsort((keep, distance[keep]))][:k]
+        ids[i, : order.size], sqdist[i, : order.size] = order, distance[order]
+    return ids, sqdist
+
+
+def check(rows, queries, k, exclude=None, kinds=KINDS):
+    ids, sqdist = brute_force(rows, queries, k, exclude)
+    for kind in kinds:
+        table = build_index(rows, kind=kind).query(queries, k, exclude)
+        np.testing.assert_array_equal(table.ids, ids, err_msg=kind)
+        np.testing.assert_array_equal(table.sqdist, sqdist, err_msg=kind)
+
+
+def lattice(side, d):
+    axes = np.meshgrid(*[np.arange(side, dtype=float)] * d, indexing="ij")
+    return np.stack([axis.ravel() for axis in axes], axis=1)
+
+
+def make_duplicates(rng):
+    rows = rng.normal(size=(900, 5))
+    return np.concatenate([rows, rows[rng.integers(0, 60, size=2100)]])[rng.permutation(3000)]
+
+
+def make_clusters(rng):
+    return rng.normal(size=(2000, 3)) * 1e-3 + 1e6 * rng.integers(0, 2, size=(2000, 1))
+
+
+def make_map(rng):
+    return np.array([5e5, 5e6]) + np.round(rng.uniform(0, 200, size=(2000, 2)), 1)
+
+
+def make_constant_columns(rng):
+    rows = rng.normal(size=(1500, 6))
+    rows[:, [0, 3]] = [1e8, -2.5]
+    return rows
+
+
+def make_outlier(rng):
+    rows = rng.normal(size=(1500, 4))
+    rows[700] = 1e7
+    return rows
+
+
+def make_binary(rng):
+    return rng.integers(0, 2, size=(3000, 14)).astype(float)
+
+
+TABLES = {
+    "duplicates": make_duplicates,
+    "all rows equal": lambda rng: np.ones((1500, 3)),
+    "lattice 1-D": lambda rng: lattice(1500, 1)[rng.permutation(1500)],
+    "lattice 2-D": lambda rng: lattice(40, 2)[rng.permutation(1600)],
+    "lattice 3-D": lambda rng: lattice(13, 3)[rng.permutation(13**3)],
+    "scaled lattice": lambda rng: lattice(13, 3)[rng.permutation(13**3)] / [0.3, 0.7, 1.1],
+    "map coordinates": make_map,
+    "two far tight clusters": make_clusters,
+    "constant columns": make_constant_columns,
+    "one far outlier": make_outlier,
+    "binary": make_binary,
+    "tiny": lambda rng: rng.normal(size=(1500, 3)) * 1e-170,
+    "denormal squares": lambda rng: rng.normal(size=(1500, 3)) * 1e-160,
+    "huge": lambda rng: rng.normal(size=(1500, 3)) * 1e150,
+}
+
+
+@pytest.mark.parametrize("k", [1, 10, 64])
+@pytest.mark.parametrize("name", TABLES)
+def test_equals_brute_force_with_self_left_out(name, k):
+    rng = np.random.default_rng(1)
+    rows = TABLES[name](rng)
+    exclude = rng.integers(0, len(rows), size=60)
+    check(rows, rows[exclude], k, exclude)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_equals_brute_force_on_new_queries(name):
+    rng = np.random.default_rng(2)
+    rows = TABLES[name](rng)
+    queries = (rows[rng.integers(0, len(rows), 40)] + rows[rng.integers(0, len(rows), 40)]) / 2.0
+    check(rows, queries, 12)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 8, 16, 30, 100])
+def test_equals_brute_force_in_every_dimension(d):
+    rng = np.random.default_rng(d)
+    rows = rng.normal(size=(2500, d))
+    exclude = rng.integers(0, 2500, size=50)
+    check(rows, rows[exclude], 32, exclude)
+    check(rows, rng.normal(size=(50, d)) * 3.0, 32)
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (1, 5), (2, 2), (7, 20), (300, 299), (300, 300), (300, 500)])
+def test_more_neighbours_than_rows(n, k):
+    rows = np.random.default_rng(3).normal(size=(n, 2))
+    check(rows, rows, k, np.arange(n))
+    check(rows, rows + 0.1, k)
+
+
+def test_places_without_a_row_are_marked():
+    table = neighbour_table(np.zeros((1, 2)), np.zeros((1, 2)), 2, exclude=np.array([0]))
+    assert table.ids.tolist() == [[-1, -1]]
+    assert np.isinf(table.sqdist).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lowest_ids_among_many_duplicates(kind):
+    rows = np.concatenate([np.random.default_rng(4).normal(size=(500, 3)), np.zeros((1000, 3))])
+    table = build_index(rows, kind=kind).query(np.zeros((2, 3)), 10, exclude=np.array([503, -1]))
+    assert table.ids[0].tolist() == [500, 501, 502, *range(504, 511)]
+    assert table.ids[1].tolist() == list(range(500, 510))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_far_queries(kind):
+    rng = np.random.default_rng(5)
+    check(
+        rng.normal(size=(1500, 4)),
+        rng.normal(size=(30, 4)) * 10.0 ** rng.integers(0, 60, size=(30, 1)),
+        9,
+        kinds=[kind],
+    )
+
+
+@pytest.mark.parametrize("name", ["duplicates", "lattice 3-D", "two far tight clusters", "binary"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_batch_size_and_order_do_not_matter(name, kind):
+    rng = np.random.default_rng(6)
+    rows = TABLES[name](rng)
+    index = build_index(rows, kind=kind)
+    exclude = rng.integers(0, len(rows), size=700)
+    whole = index.query(rows[exclude], 20, exclude)
+    for i in range(0, 700, 7):
+        single = index.query(rows[exclude[i : i + 1]], 20, exclude[i : i + 1])
+        assert np.array_equal(single.ids[0], whole.ids[i])
+        assert np.array_equal(single.sqdist[0], whole.sqdist[i])
+    order = rng.permutation(700)
+    mixed = index.query(rows[exclude[order]], 20, exclude[order])
+    assert np.array_equal(mixed.ids, whole.ids[order])
+    assert np.array_equal(mixed.sqdist, whole.sqdist[order])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_blocks_change_nothing(kind, monkeypatch):
+    rows = make_binary(np.random.default_rng(7))
+    index = build_index(rows, kind=kind)
+    whole = index.query(rows[:300], 20, np.arange(300))
+    monkeypatch.setattr("nearfield.neighbours._index.BLOCK_NUMBERS", 1500)
+    blocks = index.query(rows[:300], 20, np.arange(300))
+    assert np.array_equal(blocks.ids, whole.ids)
+    assert np.array_equal(blocks.sqdist, whole.sqdist)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=arrays(np.int64, st.tuples(st.integers(1, 120), st.integers(1, 3)), elements=st.integers(-3, 3)),
+    k=st.integers(1, 12),
+    shift=st.sampled_from([0.0, 0.5, 1e7]),
+)
+def test_equals_brute_force_on_small_integers(rows, k, shift):
+    rows = rows + shift
+    exclude = np.arange(len(rows))
+    check(rows, rows, k, exclude, kinds=["tree", "flat"])
+
+
+@pytest.mark.parametrize("kind", ["tree", "direct", "flat"])
+def test_calls_from_several_threads(kind):
+    rng = np.random.default_rng(8)
+    rows = rng.normal(size=(4000, 6))
+    index = build_index(rows, kind=kind)
+    expected = index.query(rows[:800], 16, np.arange(800))
+    with ThreadPoolExecutor(6) as pool:
+        tables = list(pool.map(lambda _: index.query(rows[:800], 16, np.arange(800)), range(12)))
+    assert all(np.array_equal(table.ids, expected.ids) for table in tables)
+
+
+@pytest.mark.parametrize("source", [TreeCandidates, FlatCandidates])
+@pytest.mark.parametrize("name", TABLES)
+def test_no_unnamed_point_lies_within_the_reach(source, name):
+    rng = np.random.default_rng(9)
+    rows = np.unique(TABLES[name](rng), axis=0)
+    queries = np.concatenate([rows[rng.integers(0, len(rows), size=40)], rows[:10] * 1.3])
+    candidates, reach = source(rows).nearest(queries, min(15, len(rows)))
+    for i, query in enumerate(queries):
+        others = np.delete(rows, candidates[i][candidates[i] >= 0], axis=0)
+        assert (((others - query) ** 2).sum(axis=1) >= reach[i] * (1.0 - 1e-14)).all()
+
+
+def test_ordinary_rows_are_settled_at_the_first_attempt():
+    rng = np.random.default_rng(10)
+    rows = rng.normal(size=(3000, 8))
+    for source in (TreeCandidates(rows), FlatCandidates(rows)):
+        _, reach = source.nearest(rows[:200], 73)
+        _, sqdist = brute_force(rows, rows[:200], 64)
+        assert (sqdist[:, -1] < reach).mean() > 0.95
+
+
+def test_groups_are_the_equal_rows():
+    rows = np.array([[1.0, 2.0], [0.0, 3.0], [1.0, 2.0], [-0.0, 3.0], [5.0, 5.0], [1.0, 2.0]])
+    groups = find_groups(rows)
+    assert groups.first.tolist() == [0, 1, 4]
+    assert [part.tolist() for part in np.split(groups.members, groups.starts[1:-1])] == [[0, 2, 5], [1, 3], [4]]
+
+
+def test_groups_of_unscaled_rows_serve_after_scaling():
+    rng = np.random.default_rng(11)
+    rows = make_duplicates(rng)
+    groups, scaled = find_groups(rows), rows / rng.uniform(0.1, 3.0, size=5)
+    assert len(groups) < 1000
+    table = build_index(scaled, groups=groups).query(scaled[:50], 20, np.arange(50))
+    ids, sqdist = brute_force(scaled, scaled[:50], 20, np.arange(50))
+    assert np.array_equal(table.ids, ids)
+    assert np.array_equal(table.sqdist, sqdist)
+
+
+def test_split_groups_change_nothing():
+    rows = np.repeat(np.random.default_rng(12).normal(size=(400, 2)), 3, axis=0)
+    one_each = Groups(np.arange(1200), np.arange(1201), np.arange(1200))
+    for kind in ("tree", "direct", "flat"):
+        split = build_index(rows, kind=kind, groups=one_each).query(rows[:99], 10, np.arange(99))
+        assert np.array_equal(split.ids, build_index(rows, kind=kind).query(rows[:99], 10, np.arange(99)).ids)
+
+
+def test_local_dimension_ignores_columns_that_hardly_vary():
+    rng = np.random.default_rng(13)
+    rows = rng.normal(size=(5000, 20))
+    assert _local_dimension(rows) > 9.0
+    assert _local_dimension(rows * ([1.0] * 3 + [1e-3] * 17)) < 4.0
+    assert build_index(rows).kind == "direct"
+    assert build_index(rows * ([1.0] * 3 + [1e-3] * 17)).kind == "tree"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_overflow_is_refused(kind):
+    rows = np.random.default_rng(14).normal(size=(2000, 6))
+    with pytest.raises(ValueError, match="overflow"):
+        build_index(rows * 1e160, kind=kind)
+    with pytest.raises(ValueError, match="overflow"):
+        build_index(rows, kind=kind).query(np.full((1, 6), 1e160), 3)
+    with pytest.raises(ValueError, match="overflow"):
+        build_index(rows, kind=kind).query(np.full((1, 6), np.nan), 3)
+
+
+def test_wrong_arguments_are_named():
+    rows = np.random.default_rng(15).normal(size=(50, 2))
+    index = build_index(rows)
+    with pytest.raises(ValueError, match=r"\(b, 2\)"):
+        index.query(np.zeros((3, 4)), 2)
+    with pytest.raises(ValueError, match="one row id per query"):
+        index.query(rows, 2, exclude=np.arange(3))
+    with pytest.raises(ValueError, match="0 to 49"):
+        index.query(rows[:1], 2, exclude=np.array([50]))
+    with pytest.raises(ValueError, match="k is 0"):
+        index.query(rows, 0)
+    with pytest.raises(ValueError, match="at least one row"):
+        build_index(np.empty((0, 3)))
+    with pytest.raises(ValueError, match="expected one of"):
+        build_index(rows, kind="ball")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="groups do not fit"):
+        build_index(rows, groups=find_groups(np.zeros((50, 2))))
+
+
+def test_no_queries():
+    table = build_index(np.zeros((4, 2))).query(np.empty((0, 2)), 3)
+    assert table.ids.shape == table.sqdist.shape == (0, 3)
+
+
+@pytest.mark.parametrize("imports", ["torch, faiss, nearfield.neighbours", "faiss, nearfield.neighbours, torch"])
+def test_lives_with_torch_in_one_process(imports):
+    """Both bring an OpenMP library: neither order of imports may hang or crash."""
+    code = f"""
+import {imports}
+import numpy as np
+rows = np.random.default_rng(0).normal(size=(3000, 70))
+for _ in range(3):
+    nearfield.neighbours.build_index(rows, kind="flat").query(rows, 5)
+    a = torch.randn(400, 400); torch.linalg.cholesky(a @ a.T + 400 * torch.eye(400))
+print("done")
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.stdout.strip() == "done", run.stderr

@@ -1,0 +1,771 @@
+"""A model file comes back exactly as it was saved, or is refused with one clear error; saving is all or nothing."""
+
+import errno
+import hashlib
+import json
+import os
+import pickle
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from nearfield import persistence
+from nearfield.persistence import (
+    FORMAT_VERSION,
+    ModelFileError,
+    naming_file,
+    read_file,
+    require,
+    require_array,
+    write_file,
+)
+
+DTYPES = ["float64", "float32", "int64", "int32", "uint8", "bool"]
+HEADER = {
+    "kind": "regressor",
+    "k": 64,
+    "scale": 0.1,
+    "columns": ["a", "ü", "\ud800"],
+    "nested": {"none": None, "yes": True},
+}
+ARRAYS = {
+    "rows": np.arange(12.0).reshape(4, 3),
+    "ids": np.array([3, 1, 2], dtype="int32"),
+    "mask": np.array([True, False, True]),
+    "scalar": np.array(2.5, dtype="float32"),
+    "empty": np.zeros((0, 5)),
+}
+
+
+def assert_same(loaded, header, arrays):
+    assert loaded[0] == header
+    assert set(loaded[1]) == set(arrays)
+    for key, array in arrays.items():
+        got = loaded[1][key]
+        assert (got.dtype, got.shape) == (array.dtype.newbyteorder("="), array.shape)
+        np.testing.assert_array_equal(got, array)
+
+
+def split(content):
+    """The table and the arrays' bytes of a file."""
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def join(table, data):
+    text = table if isinstance(table, bytes) else json.dumps(table).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def sign(record):
+    """A record with the checksum it needs, as a forger would write it."""
+    rest = {key: value for key, value in record.items() if key != "checksum"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return {**rest, "checksum": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def forge(content, change):
+    """The file after ``change(table, record)``, with all checksums of the header made right again."""
+    table, data = split(content)
+    record = json.loads(table["__metadata__"]["nearfield"])
+    change(table, record)
+    table["__metadata__"]["nearfield"] = json.dumps(sign(record))
+    return join(table, data)
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "bike.nearfield"
+    write_file(path, HEADER, ARRAYS)
+    return path
+
+
+@pytest.fixture
+def in_time():
+    """Fail instead of hanging."""
+
+    def stop(*_):
+        raise AssertionError("hangs")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(5)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def refused(path, match=None):
+    """The error of loading: one line that names the file."""
+    with pytest.raises(ModelFileError, match=match) as caught:
+        read_file(path)
+    message = str(caught.value)
+    assert repr(str(path)) in message
+    assert "\n" not in message
+    assert len(message) < 400 + len(str(path))
+    return message
+
+
+def only_files(folder, *names):
+    assert sorted(os.listdir(folder)) == sorted(names)
+
+
+# Round trip
+
+
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.]{0,10}", fullmatch=True)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+some_arrays = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
+)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.text(), values, max_size=4), st.dictionaries(names, some_arrays, max_size=4))
+def test_loaded_equals_saved(tmp_path, header, arrays):
+    write_file(tmp_path / "m", header, arrays)
+    assert_same(read_file(tmp_path / "m"), header, arrays)
+    theirs = safetensors.numpy.load_file(tmp_path / "m")
+    assert {key: (a.dtype, a.shape, a.tobytes()) for key, a in theirs.items()} == {
+        key: (a.dtype, a.shape, a.tobytes()) for key, a in arrays.items()
+    }
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: a,
+        lambda a: a.T,
+        lambda a: a[::2, ::-1],
+        lambda a: np.asfortranarray(a),
+        lambda a: a.astype(a.dtype.newbyteorder(">")),
+        lambda a: a[1, 2],
+        lambda a: a[1:1],
+        lambda a: np.broadcast_to(a[0], a.shape),
+    ],
+)
+def test_any_memory_layout_round_trips(tmp_path, dtype, change):
+    array = np.asarray(change(np.arange(20).reshape(4, 5).astype(dtype)))
+    write_file(tmp_path / "m", {}, {"a": array})
+    assert_same(read_file(tmp_path / "m"), {}, {"a": array})
+
+
+def test_special_floats_keep_their_bits(tmp_path):
+    array = np.array([np.nan, -np.nan, np.inf, -0.0, 5e-324])
+    write_file(tmp_path / "m", {}, {"a": array})
+    assert read_file(tmp_path / "m")[1]["a"].tobytes() == array.tobytes()
+
+
+def test_loaded_arrays_are_writable_and_outlive_the_file(model):
+    arrays = read_file(model)[1]
+    model.write_bytes(b"")
+    model.unlink()
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(array, ARRAYS[key])
+        assert array.flags.writeable
+        assert array.flags.c_contiguous
+        assert array.dtype.isnative
+    arrays["rows"] += 1
+
+
+def test_same_content_gives_the_same_bytes(model, tmp_path):
+    write_file(tmp_path / "again", dict(reversed(HEADER.items())), dict(reversed(ARRAYS.items())))
+    assert (tmp_path / "again").read_bytes() == model.read_bytes()
+
+
+def test_arrays_are_aligned_in_the_file(model):
+    content = model.read_bytes()
+    table, _ = split(content)
+    data_start = 8 + int.from_bytes(content[:8], "little")
+    for key, array in ARRAYS.items():
+        assert (data_start + table[key]["data_offsets"][0]) % array.dtype.itemsize == 0
+
+
+def test_saving_and_loading_take_at_most_one_copy(tmp_path):
+    script = f"""
+import resource, numpy as np
+from nearfield.persistence import read_file, write_file
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+array = np.ones((100, 2**17))  # 100 MiB
+before = peak(); write_file({str(tmp_path / "m")!r}, {{}}, {{"a": array}}); saving = peak() - before
+before = peak(); read_file({str(tmp_path / "m")!r}); print(saving, peak() - before)
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    saving, loading = map(int, result.stdout.split())
+    assert saving < 50
+    assert loading < 150
+
+
+@pytest.mark.parametrize(
+    "header",
+    [{"a": np.float32(1)}, {"a": (1, 2)}, {1: "a"}, {"a": float("nan")}, {"a": {1, 2}}, {"a": b"x"}, {"a": np.ones(2)}],
+)
+def test_a_header_that_json_would_change_is_refused(tmp_path, header):
+    with pytest.raises(TypeError, match="plain JSON"):
+        write_file(tmp_path / "m", header, {})
+    only_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "array", [np.array(["a"]), np.array([None]), np.ones(2, complex), np.ones(2, "float16"), [1.0]]
+)
+def test_other_dtypes_are_refused(tmp_path, array):
+    with pytest.raises(TypeError, match="float64"):
+        write_file(tmp_path / "m", {}, {"a": array})
+    only_files(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["__metadata__", "", "a b", "a\n", "ü", 3])
+def test_odd_array_names_are_refused(tmp_path, name):
+    with pytest.raises(TypeError, match="array names"):
+        write_file(tmp_path / "m", {}, {name: np.ones(2)})
+
+
+def test_a_header_too_large_to_load_is_not_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr(persistence, "MAX_HEADER_BYTES", 1000)
+    write_file(tmp_path / "m", {"a": "x" * 500}, {})
+    assert read_file(tmp_path / "m")[0] == {"a": "x" * 500}
+    with pytest.raises(ValueError, match="may have 1000"):
+        write_file(tmp_path / "m", {"a": "x" * 1000}, {})
+    assert read_file(tmp_path / "m")[0] == {"a": "x" * 500}
+
+
+# Damage
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x20, 0x80, 0xFF])
+def test_every_flipped_byte_is_found(model, mask):
+    content = model.read_bytes()
+    header_end = 8 + int.from_bytes(content[:8], "little")
+    padding = header_end - len(content[:header_end].rstrip(b" "))
+    for position in range(len(content)):
+        damaged = bytearray(content)
+        damaged[position] ^= mask
+        model.write_bytes(damaged)
+        try:
+            loaded = read_file(model)
+        except ModelFileError:
+            continue
+        # JSON allows this: the meaning of the text is the same, e.g. "\u00FC" and "\u00fc".
+        assert position < header_end - padding
+        assert json.loads(damaged[8:header_end].lower()) == json.loads(content[8:header_end].lower())
+        assert_same(loaded, HEADER, ARRAYS)
+
+
+def test_every_truncation_is_found(model):
+    content = model.read_bytes()
+    for length in range(len(content)):
+        model.write_bytes(content[:length])
+        refused(model)
+
+
+@pytest.mark.parametrize("extra", [b"\0", b" ", b"x" * 1000])
+def test_bytes_behind_the_end_are_found(model, extra):
+    model.write_bytes(model.read_bytes() + extra)
+    refused(model, "should have")
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200), st.booleans())
+def test_random_bytes_are_refused(tmp_path, content, as_header):
+    path = tmp_path / "m"
+    path.write_bytes(join(b"{" + content, b"") if as_header else content)
+    refused(path)
+
+
+def test_other_files_are_called_no_model(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"")
+    refused(path, "empty")
+    for content in (b"", b"a,b,c\n1,2,3\n4,5,6\n", b"\x80\x04\x95" + b"0" * 50, b"12345678", b'{"json": 1, "x": 2}'):
+        path.write_bytes(content)
+        refused(path, "not a nearfield model")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", "b")
+    refused(path, "not a nearfield model")
+    for metadata in (None, {"format": "pt"}, {"nearfield": "{}"}):
+        safetensors.numpy.save_file({"a": np.ones(3)}, path, metadata=metadata)
+        refused(path, "not a nearfield model")
+
+
+def test_a_pickle_is_not_run(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "ran"),))
+
+    (tmp_path / "m").write_bytes(pickle.dumps(Bomb()))
+    refused(tmp_path / "m")
+    only_files(tmp_path, "m")
+
+
+# Hostile files: every checksum is right, so only the checks of meaning can find them
+
+
+def test_forging_nothing_still_loads(model):
+    """The forger's file is accepted, so the refusals below are due to the change and not to the forging."""
+    model.write_bytes(forge(model.read_bytes(), lambda table, record: None))
+    assert_same(read_file(model), HEADER, ARRAYS)
+
+
+def set_tensor(key, **fields):
+    return lambda table, record: record["tensors"][key].update(fields)
+
+
+def set_both(key, **fields):
+    def change(table, record):
+        record["tensors"][key].update(fields)
+        table[key].update(fields)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table, record: table.pop("ids"),
+        lambda table, record: record["tensors"].pop("ids"),
+        lambda table, record: table.update(more=table["ids"]),
+        lambda table, record: table["rows"].update(data_offsets=[0, 8]),
+        lambda table, record: table["rows"].update(data_offsets=[-8, 88]),
+        lambda table, record: table["rows"].update(data_offsets=[2**70, 2**70 + 96]),
+        lambda table, record: table["ids"].update(data_offsets=table["rows"]["data_offsets"]),
+        lambda table, record: table["ids"].update(shape=[1]),
+        lambda table, record: table["rows"].update(dtype="I64"),
+        lambda table, record: table.update(rows=None),
+        lambda table, record: record["tensors"].update(rows=None),
+        lambda table, record: record.update(header=[]),
+        lambda table, record: record.update(tensors=[]),
+        lambda table, record: record.update(more=1),
+        lambda table, record: record.pop("header"),
+        lambda table, record: record.update(format="farfield"),
+        lambda table, record: record.update(version="1"),
+        lambda table, record: record.update(version=True),
+        lambda table, record: record["header"].update(k=float("nan")),
+        lambda table, record: table["__metadata__"].update(more="x"),
+        set_tensor("rows", dtype="float32"),
+        set_tensor("rows", dtype="object"),
+        set_tensor("rows", dtype=["float64"]),
+        set_tensor("rows", sha256=None),
+        set_tensor("rows", more=1),
+        set_both("rows", shape=[3, 5]),
+        set_both("rows", shape=[-4, -3]),
+        set_both("rows", shape=[4, 3.0]),
+        set_both("rows", shape=12),
+        set_both("rows", shape=[2**40, 2**40]),
+        set_both("rows", shape=[12] + [1] * 100),
+        set_both("empty", shape=[0, 2**62, 2**62]),
+        set_both("empty", shape=[0, 10**4000]),
+        set_both("empty", shape=[0] * 100_000),
+        set_both("scalar", shape=[True]),
+    ],
+)
+def test_a_forged_header_is_refused(model, change):
+    model.write_bytes(forge(model.read_bytes(), change))
+    refused(model)
+
+
+@pytest.mark.parametrize("version", [FORMAT_VERSION + 1, 99, 10**30])
+def test_a_newer_version_asks_for_an_upgrade(model, version):
+    def change(table, record):
+        record.clear()  # a later version may have other fields
+        record.update(format="nearfield", version=version, body="?")
+
+    model.write_bytes(forge(model.read_bytes(), change))
+    message = refused(model, "upgrade nearfield")
+    assert str(version)[:5] in message
+    assert f"reads version {FORMAT_VERSION}" in message
+
+
+def test_version_zero_does_not_ask_for_an_upgrade(model):
+    model.write_bytes(forge(model.read_bytes(), lambda table, record: record.update(version=0)))
+    assert "upgrade" not in refused(model, "version 0")
+
+
+def test_a_boolean_must_be_zero_or_one(tmp_path):
+    write_file(tmp_path / "m", {}, {"a": np.array([True])})
+    content = (tmp_path / "m").read_bytes()[:-1] + b"\x02"
+    checksum = hashlib.sha256(b"\x02").hexdigest()
+    (tmp_path / "m").write_bytes(forge(content, set_tensor("a", sha256=checksum)))
+    refused(tmp_path / "m", "not booleans")
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 10**6, 2**31, 2**32, 2**63, 2**64 - 1])
+def test_hostile_header_lengths(model, length):
+    model.write_bytes(length.to_bytes(8, "little") + model.read_bytes()[8:])
+    refused(model, "claims" if length >= 10**6 else "JSON")
+
+
+def test_a_file_that_shrinks_while_it_is_read(model, monkeypatch):
+    write_file(model, {}, {"a": np.ones(10**5)})
+    layout = persistence._layout
+    monkeypatch.setattr(persistence, "_layout", lambda tensors: (os.truncate(model, 10**5), layout(tensors))[1])
+    refused(model, "ends within")
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize("shape", [[-4, -3], [0, 2**63], [1] * 65, [2**62] * 300_000])
+def test_hostile_shapes_are_refused_before_their_size_is_computed(model, shape):
+    model.write_bytes(forge(model.read_bytes(), set_both("rows", shape=shape)))
+    refused(model, "description")
+
+
+def test_a_long_header_is_refused_unread(tmp_path):
+    path = tmp_path / "m"
+    with open(path, "wb") as file:
+        file.write((2**40).to_bytes(8, "little") + b"{")
+        file.truncate(2**41)  # takes no space on the disk
+    refused(path, "allowed")
+
+
+def test_an_array_larger_than_memory_is_refused(tmp_path):
+    path = tmp_path / "m"
+    write_file(path, {}, {"a": np.ones(1, "uint8")})
+    size = 2**43  # 8 TiB
+    table, _ = split(path.read_bytes())
+    table["a"]["data_offsets"] = [0, size]
+    path.write_bytes(content := forge(join(table, b""), set_both("a", shape=[size])))
+    os.truncate(path, len(content) + size)
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (2**42, limit[1]))  # whatever the machine's policy on overcommitment
+    try:
+        refused(path, "too large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"a":' * 100_000, b'{"a":' + b"[" * 100_000, b'{"a":NaN}', b'{"a":1e999}', b'{"a":' + b"9" * 9999 + b"}"]
+)
+def test_hostile_json(model, text):
+    model.write_bytes(join(text, b""))
+    refused(model)
+    metadata = {"__metadata__": {"nearfield": text.decode()}}
+    model.write_bytes(join(metadata, b""))
+    refused(model)
+
+
+def test_a_key_that_occurs_twice_is_refused(model):
+    content = model.read_bytes()
+    table, data = split(content)
+    text = json.dumps(table).encode()
+    model.write_bytes(join(text[:-1] + b', "ids": ' + json.dumps(table["ids"]).encode() + b"}", data))
+    refused(model, "JSON")
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_numbers_that_are_not_finite_are_refused(model, number):
+    table, data = split(model.read_bytes())
+    record = table["__metadata__"]["nearfield"]
+    assert '"scale":0.1' in record
+    table["__metadata__"]["nearfield"] = record.replace('"scale":0.1', f'"scale":{number}')
+    model.write_bytes(join(table, data))
+    refused(model, "not finite")
+
+
+# Things that are no regular file
+
+
+@pytest.fixture
+def no_replacing(monkeypatch):
+    """If a check is missing, the tests must not replace a device of the machine they run on."""
+
+    def fail(*_):
+        raise AssertionError("was about to replace it")
+
+    monkeypatch.setattr(os, "replace", fail)
+    monkeypatch.setattr(persistence, "_write_new", fail)
+
+
+@pytest.mark.usefixtures("in_time", "no_replacing")
+def test_pipes_devices_and_folders_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    os.mkdir(tmp_path / "folder")
+    os.symlink("pipe", tmp_path / "link")
+    before = sorted(os.listdir(tmp_path))
+    for path in (tmp_path / "pipe", tmp_path / "folder", tmp_path / "link", "/dev/null", "/dev/zero", "/dev"):
+        refused(path, "not a nearfield model")
+        with pytest.raises(OSError, match="cannot save a model here") as caught:
+            write_file(path, HEADER, ARRAYS)
+        assert caught.value.filename == str(path)
+    with pytest.raises(IsADirectoryError):
+        write_file(tmp_path / "folder", HEADER, ARRAYS)
+    only_files(tmp_path, *before)
+
+
+@pytest.mark.usefixtures("in_time")
+def test_a_pipe_that_takes_the_name_at_the_last_moment_does_not_hang(tmp_path, model, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    regular = os.stat(model)
+    monkeypatch.setattr(os, "stat", lambda *_, **__: regular)
+    refused(tmp_path / "pipe", "pipe")
+
+
+def test_a_missing_file_stays_a_file_not_found_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="could not read the model"):
+        read_file(tmp_path / "missing")
+    os.symlink("missing", tmp_path / "dangling")
+    with pytest.raises(FileNotFoundError, match="dangling"):
+        read_file(tmp_path / "dangling")
+
+
+def test_an_unreadable_file_stays_a_permission_error(model, monkeypatch):
+    def deny(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "open", deny)
+    with pytest.raises(PermissionError, match=r"could not read the model \(Permission denied\)"):
+        read_file(model)
+
+
+# Saving is all or nothing
+
+
+def raiser(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("function", ["replace", "fsync", "chmod"])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), OSError("?"), KeyboardInterrupt()])
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_failure_while_saving_changes_nothing(tmp_path, model, monkeypatch, function, error, existing):
+    if function == "chmod" and not existing:
+        pytest.skip("a new file's mode is not set")
+    before = model.read_bytes()
+    target = model if existing else tmp_path / "new"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, function, raiser(error))
+        with pytest.raises(type(error)) as caught:
+            write_file(target, {"other": 1}, {"a": np.ones(1000)})
+    if isinstance(error, OSError):
+        assert str(target) in str(caught.value)
+        assert "could not save the model" in str(caught.value)
+        assert caught.value.errno == (error.errno or errno.EIO)
+    assert model.read_bytes() == before
+    only_files(tmp_path, model.name)
+
+
+def test_a_crash_while_saving_leaves_the_old_file(tmp_path, model):
+    script = f"""
+import os, numpy as np
+from nearfield import persistence
+os.replace = lambda *_: os._exit(9)
+persistence.write_file({str(model)!r}, {{}}, {{"a": np.ones(10**5)}})
+"""
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 9
+    assert_same(read_file(model), HEADER, ARRAYS)
+
+
+def test_the_file_reaches_the_disk_before_its_name(tmp_path, model, monkeypatch):
+    """fsync of the whole new file, then the renaming, then fsync of the folder."""
+    steps = []
+    fsync, replace = os.fsync, os.replace
+
+    def note_fsync(descriptor):
+        status = os.fstat(descriptor)
+        steps.append("folder" if stat.S_ISDIR(status.st_mode) else status.st_size)
+        fsync(descriptor)
+
+    def note_replace(*args):
+        steps.append("replace")
+        replace(*args)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    write_file(model, HEADER, ARRAYS)
+    assert steps == [model.stat().st_size, "replace", "folder"]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])
+def test_a_folder_that_cannot_be_flushed(model, monkeypatch, code):
+    fsync = os.fsync
+
+    def fail_on_folders(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_on_folders)
+    if code == errno.EINVAL:
+        write_file(model, {"new": 1}, {})
+    else:
+        with pytest.raises(OSError, match="is saved, but"):
+            write_file(model, {"new": 1}, {})
+    assert read_file(model)[0] == {"new": 1}
+
+
+def test_a_full_disk(tmp_path, model):
+    script = f"""
+import resource, numpy as np
+from nearfield.persistence import write_file
+array = np.ones(10**5)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+try:
+    write_file({str(model)!r}, {{}}, {{"a": array}})
+except OSError as error:
+    print(error.errno, error)
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith(f"{errno.EFBIG} ")
+    assert "could not save the model" in result.stdout
+    assert str(model) in result.stdout
+    assert_same(read_file(model), HEADER, ARRAYS)
+    only_files(tmp_path, model.name)
+
+
+def test_a_read_only_folder(tmp_path, model, monkeypatch):
+    deny = raiser(PermissionError(errno.EACCES, "Permission denied"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", deny)
+        with pytest.raises(PermissionError, match="could not save the model"):
+            write_file(tmp_path / "new", {}, {})
+    only_files(tmp_path, model.name)
+
+
+def test_a_write_protected_file_is_not_replaced(model, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everything
+    with pytest.raises(PermissionError, match="write-protected"):
+        write_file(model, {}, {})
+    assert_same(read_file(model), HEADER, ARRAYS)
+
+
+def test_a_missing_folder(tmp_path, model):
+    with pytest.raises(FileNotFoundError, match="create it first"):
+        write_file(tmp_path / "no" / "m", {}, {})
+    with pytest.raises(NotADirectoryError, match="cannot save a model here"):
+        write_file(model / "m", {}, {})
+    with pytest.raises(IsADirectoryError, match="add a file name"):
+        write_file(f"{tmp_path}/m/", {}, {})
+    with pytest.raises(OSError, match="cannot save a model here") as caught:
+        write_file(tmp_path / ("x" * 300), {}, {})
+    assert caught.value.errno == errno.ENAMETOOLONG
+    only_files(tmp_path, model.name)
+
+
+def test_the_longest_file_name(tmp_path):
+    write_file(tmp_path / ("x" * 255), HEADER, ARRAYS)
+    assert_same(read_file(tmp_path / ("x" * 255)), HEADER, ARRAYS)
+
+
+def test_a_path_relative_to_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_file("m", HEADER, ARRAYS)
+    assert_same(read_file("m"), HEADER, ARRAYS)
+    only_files(tmp_path, "m")
+
+
+# Links and modes
+
+
+def test_a_symbolic_link_stays(tmp_path, model):
+    os.mkdir(tmp_path / "folder")
+    os.symlink("../bike.nearfield", tmp_path / "folder" / "link")
+    write_file(tmp_path / "folder" / "link", {"new": 1}, {})
+    assert os.readlink(tmp_path / "folder" / "link") == "../bike.nearfield"
+    assert not model.is_symlink()
+    assert read_file(model)[0] == {"new": 1}
+    only_files(tmp_path / "folder", "link")
+
+
+def test_a_dangling_link_gets_its_target(tmp_path):
+    os.mkdir(tmp_path / "folder")
+    os.symlink("folder/target", tmp_path / "link")
+    write_file(tmp_path / "link", HEADER, ARRAYS)
+    assert (tmp_path / "link").is_symlink()
+    assert not (tmp_path / "folder" / "target").is_symlink()
+    assert_same(read_file(tmp_path / "link"), HEADER, ARRAYS)
+
+
+def test_a_loop_of_links_is_refused(tmp_path):
+    os.symlink("b", tmp_path / "a")
+    os.symlink("a", tmp_path / "b")
+    with pytest.raises(OSError, match="cannot save a model here"):
+        write_file(tmp_path / "a", {}, {})
+    with pytest.raises(OSError, match="could not read the model"):
+        read_file(tmp_path / "a")
+    only_files(tmp_path, "a", "b")
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o666, 0o444])
+def test_the_mode_is_kept(model, mode):
+    os.chmod(model, mode)
+    if not os.access(model, os.W_OK):
+        pytest.skip("only root may write this")
+    write_file(model, HEADER, ARRAYS)
+    assert stat.S_IMODE(model.stat().st_mode) == mode
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_the_owner_is_kept(model):
+    os.chown(model, 1234, 2345)
+    write_file(model, HEADER, ARRAYS)
+    assert (model.stat().st_uid, model.stat().st_gid) == (1234, 2345)
+
+
+def test_a_private_file_is_private_while_it_is_written(model, monkeypatch):
+    os.chmod(model, 0o600)
+    modes = []
+    fsync, chmod = os.fsync, os.chmod
+    monkeypatch.setattr(os, "fsync", lambda d: (modes.append(os.fstat(d).st_mode), fsync(d))[1])
+    monkeypatch.setattr(os, "chmod", lambda p, m: (modes.append(os.stat(p).st_mode), chmod(p, m))[1])
+    write_file(model, HEADER, ARRAYS)
+    files = [stat.S_IMODE(mode) for mode in modes if stat.S_ISREG(mode)]
+    assert files == [0o600, 0o600]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002, 0])
+def test_a_new_file_follows_the_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        write_file(tmp_path / "m", HEADER, ARRAYS)
+    finally:
+        after = os.umask(before)
+    assert after == umask
+    assert stat.S_IMODE((tmp_path / "m").stat().st_mode) == 0o666 & ~umask
+
+
+# Help for the callers
+
+
+def test_require():
+    header = {"k": 3, "yes": True, "name": "x", "huge": 10**400}
+    assert require(header, "k", int) == 3
+    assert require(header, "yes", bool) is True
+    assert type(require(header, "k", float)) is float
+    for key, kind in (("yes", int), ("yes", float), ("k", bool), ("name", int), ("huge", float), ("missing", int)):
+        with pytest.raises(ModelFileError, match=f"the field '{key}'"):
+            require(header, key, kind)
+
+
+def test_require_array():
+    assert require_array(ARRAYS, "rows", np.float64, 2) is ARRAYS["rows"]
+    for key, dtype, ndim in (("rows", "float32", 2), ("rows", "float64", 1), ("missing", "float64", 2)):
+        with pytest.raises(ModelFileError, match=f"the array '{key}'"):
+            require_array(ARRAYS, key, dtype, ndim)
+
+
+def test_naming_file_adds_the_name_once():
+    with (
+        pytest.raises(ModelFileError, match=r"^cannot load 'inner': ") as caught,
+        naming_file("outer"),
+        naming_file("inner"),
+    ):
+        require({}, "k", int)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.path) == (str(caught.value), "inner")
