@@ -195,9 +195,13 @@ def test_info_names_the_columns(files: Files, run: Run) -> None:
     assert (found["rows"], found["target"]) == (TRAIN, "y")
     features = {feature["name"]: feature["relevance"] for feature in found["features"]}
     assert list(features.values()) == sorted(features.values(), reverse=True)
-    one_hot = {"colour=(missing)", "colour=blue", "colour=green", "colour=red"}
-    assert features.keys() == {"x1", "x2", "x2_missing", "flag"} | one_hot
-    assert features["x1"] > features["flag"]  # by position: x1 matters most, the flag not at all
+    one_hot = ["colour=(missing)", "colour=blue", "colour=green", "colour=red"]
+    model = GPRegressor.load(files.model)
+    names = ["x1", "x2", "x2_missing", *one_hot, "flag"]  # the order of the columns in the table
+    assert features == dict(zip(names, model.feature_relevance_.values(), strict=True))
+    lengths = {feature["name"]: feature["length_scale"] for feature in found["features"]}
+    assert lengths == dict(zip(names, model.length_scales_.tolist(), strict=True))
+    assert found["noise_std"] == model.noise_std_
     text = run("info", files.model).out
     for name in [*features, str(found["k"]), found["kernel"]]:
         assert name in text

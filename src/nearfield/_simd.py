@@ -1,8 +1,8 @@
 """Micro-kernels in LLVM vector code, and the exponential: what Numba's own vectoriser does not find.
 
-A neighbourhood's matrix lies column by column in a flat buffer, `A[j * ld + i]` for row i and column j, with `ld` and the
-number of rows padded to a multiple of `LANES`. Vectors run down the rows, so that nothing has to be summed across lanes.
-LLVM turns a vector of `LANES` numbers into whatever registers the machine has.
+A neighbourhood's matrix lies column by column in a flat buffer, `A[j * ld + i]` for row i and column j, with `ld` and
+the number of rows padded to a multiple of `LANES`. Vectors run down the rows, so that nothing has to be summed across
+lanes. LLVM turns a vector of `LANES` numbers into whatever registers the machine has.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Vectors:
         return self.splat(self.builder.load(self.builder.gep(pointer, [offset])))
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
-        name = "llvm.fma.v%d%s" % (LANES, "f32" if self.align == 4 else "f64")
+        name = f"llvm.fma.v{LANES}f{8 * self.align}"
         fn = cgutils.get_or_insert_function(
             self.builder.module, ir.FunctionType(self.type, [self.type, self.type, self.type]), name
         )
@@ -65,11 +65,11 @@ def _data(context: Any, builder: Any, array_type: Any, value: Any) -> Any:
 
 
 def _eliminate(vectors: int, solve: bool) -> Callable[..., Any]:
-    """Make `eliminate(A, ld, i, j, inverse)`: the rows i .. i + vectors * LANES of the panel of columns j .. j + PANEL.
+    """Make `eliminate(A, ld, i, j, inverse)` for rows i .. i + vectors * LANES of the panel of columns j .. j + PANEL.
 
     Subtracts the contribution of all columns before j (the left-looking update of a Cholesky factorisation),
-    C[i, j] - sum_{p < j0} L[i, p] L[j, p], with the sums kept in registers; with `solve`, also divides by the panel's own
-    factorised diagonal block, of which `inverse` holds the reciprocals of the diagonal.
+    C[i, j] - sum_{p < j0} L[i, p] L[j, p], with the sums kept in registers; with `solve`, also divides by the panel's
+    own factorised diagonal block, of which `inverse` holds the reciprocals of the diagonal.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -131,7 +131,8 @@ def _contract(dims: int) -> Callable[..., Any]:
     """Make `contract(x, ld, d, j, start, stop, weights, sums)`: weighted sums of squared differences to row j.
 
     For the coordinates d .. d + dims, `x[d * ld + i]`, and the three weight vectors `weights[w * ld + i]`, adds
-    weights[w, i] * (x[d, i] - x[d, j])^2 over i in start .. stop (multiples of LANES) to `sums[(d * 3 + w) * LANES + lane]`.
+    weights[w, i] * (x[d, i] - x[d, j])^2 over i in start .. stop (multiples of LANES) to
+    `sums[(d * 3 + w) * LANES + lane]`.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -185,9 +186,9 @@ contract_4 = _contract(4)
 def pair_weights(
     typingctx: Any, slope: Any, offset: Any, ld: Any, j: Any, start: Any, stop: Any, alpha: Any, beta: Any, weights: Any
 ) -> Any:
-    """weights[w * ld + i] = s_i (alpha_i beta_j + beta_i alpha_j), s_i beta_i beta_j, s_i alpha_i alpha_j for w = 0, 1, 2.
+    """Three weights for each i: s_i (alpha_i beta_j + beta_i alpha_j), s_i beta_i beta_j and s_i alpha_i alpha_j.
 
-    Over i in start .. stop, multiples of LANES, with s_i = slope[offset + i].
+    """Three weights for each i: s_i (alpha_i beta_j + beta_i alpha_j), s_i beta_i beta_j, s_i alpha_i alpha_j.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -208,7 +209,7 @@ def pair_weights(
 
 
 def _squares(vectors: int) -> Callable[..., Any]:
-    """Make `squares(x, ld, d, j, i, r2)`: r2[i + lane] = sum_e (x[e, i + lane] - x[e, j])^2 over the coordinates e < d."""
+    """Make `squares(x, ld, d, j, i, r2)`: r2[i] = sum_e (x[e, i] - x[e, j])^2, e < d, vectors * LANES rows."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x = _data(context, builder, signature.args[0], args[0])
@@ -287,7 +288,7 @@ def _power_of_two(typingctx: Any, n: Any, like: Any) -> Any:
 
 
 @njit(inline="always")
-def exp_nonpositive(x, dtype):  # type: ignore[no-untyped-def]
+def exp_nonpositive(x, dtype):
     """exp(x) for x <= 0, within a few units in the last place of `dtype`; stays at exp(-87) = 1.6e-38 below -87.
 
     x = n ln 2 + r with |r| <= ln 2 / 2, a Taylor polynomial in r, and 2^n through the exponent bits. Numba calls the C

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 
@@ -30,6 +31,19 @@ class Neighbourhood:
     ids: torch.Tensor
     targets: torch.Tensor
     noises: torch.Tensor
+
+
+class Problem(NamedTuple):
+    """What an engine of the closed form works on: torch tensors for `batched`, numpy arrays for `fused`."""
+
+    query: Any  # (b, d)
+    rows: Any  # (n, d)
+    lengths: Any  # (d,) length scales
+    scale: Any  # () kernel scale
+    log_shape: Any  # (p,)
+    ids: Any  # (b, k)
+    targets: Any  # (b, k)
+    noises: Any  # (b, k)
 
 
 @dataclass(frozen=True)

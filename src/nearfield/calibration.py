@@ -95,8 +95,8 @@ def target_floor(y: np.ndarray) -> float:
 def fit_head(rows: LeftOut, floor: float) -> Head:
     """The Student-t head for left-out rows of a single k, or what is left of it where it would do harm.
 
-    The likelihood gives the shape; the scale is then set to cover 90 % of these rows. A head is kept only if neither its
-    CRPS nor its coverage is worse than the Gaussian's on them; otherwise the roughness is left out, and the Gaussian
+    The likelihood gives the shape; the scale is then set to cover 90 % of these rows. A head is kept only if neither
+    its CRPS nor its coverage is worse than the Gaussian's on them; otherwise the roughness is left out, and the Gaussian
     itself is the last resort.
     """
     gaussian = Head()
@@ -154,7 +154,7 @@ def _maximise(rows: LeftOut, floor: float, use_roughness: bool) -> Head:
 
 
 def _negative_log_posterior(theta: np.ndarray, rows: LeftOut, floor: float) -> tuple[float, np.ndarray]:
-    """Mean negative log density of the rows plus the prior, and its gradient by theta = log c1, log c2, log a, g, log excess."""
+    """Mean negative log density of the rows plus the prior, and its gradient by theta (see `_START`)."""
     c1, c2, a = np.exp(theta[:3])
     g, excess = theta[3], math.exp(theta[4])
     df = SMALLEST_DF + excess
@@ -213,7 +213,8 @@ def choose_k(rows: LeftOut, floor: float, calibrated: bool) -> Choice:
     k = max(curve, key=lambda k: curve[k] - _PRICE * _work(k) / _work(256))
     reason = _describe(rows.at(k), heads[k])
     if k != best:
-        reason += f"; {best} neighbours: {_describe(rows.at(best), heads[best])} at {_work(best) / _work(k):.1f} times the cost"
+        cost = _work(best) / _work(k)
+        reason += f"; {best} neighbours: {_describe(rows.at(best), heads[best])} at {cost:.1f} times the cost"
     return Choice(k, heads[k], reason, curve)
 
 

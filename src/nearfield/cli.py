@@ -303,7 +303,8 @@ def _description(path: Path, regressor: GPRegressor, encoder: TableEncoder) -> d
 
 def _description_table(described: dict[str, Any], regressor: GPRegressor) -> str:
     plain = {name: value for name, value in described.items() if name not in ("features", "summary")}
-    lines = [f"{name.replace('_', ' '):<14}{value}" for name, value in plain.items()]
+    shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in plain.items()}
+    lines = [f"{name.replace('_', ' '):<14}{value}" for name, value in shown.items()]
     width = max(7, *(len(feature["name"]) for feature in described["features"]))
     lines += ["", str(regressor.summary_), "", f"{'feature':<{width}}   relevance   length scale"]
     lines += [

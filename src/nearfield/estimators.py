@@ -19,7 +19,6 @@ from nearfield.calibration import Head
 from nearfield.conditional import ENGINES
 from nearfield.fitting import Fit, Settings, Summary
 from nearfield.kernels import find_kernel
-from nearfield.metrics import Predictive
 from nearfield.model import BOUNDS, Model, Rows
 from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, write_file
 from nearfield.prediction import Predicted, Predictor
@@ -114,7 +113,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return self
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
-        """Append rows without training again: predictions are those of a model of all rows with these hyper-parameters."""
+        """Append rows without training again: the predictions of a model of all rows with these hyper-parameters."""
         check_is_fitted(self)
         X, y, weights, noise = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
         old = self._fit
@@ -344,7 +343,8 @@ def _restore(cls: type[Self], header: dict[str, Any], arrays: dict[str, np.ndarr
         if not (isinstance(columns, list) and len(columns) == d and all(isinstance(c, str) for c in columns)):
             raise ModelFileError(f"its column names do not fit its {d} columns")
         model.feature_names_in_ = np.array(columns, dtype=object)
-    model._adopt(Fit(Predictor(Model(kernel, **hyper, engine=model.engine), rows, k, head), *scalings, summary))
+    predictor = Predictor(Model(kernel, **hyper, engine=model.engine), rows, k, head)
+    model._adopt(Fit(predictor, scalings[0], scalings[1], summary))
     model.extra_ = require(header, "extra", dict)
     return model
 
@@ -384,7 +384,7 @@ def _clamp_k(settings: Settings, n: int) -> Settings:
     return settings
 
 
-def _distribution(loc: np.ndarray, scale: np.ndarray, df: float) -> Predictive:
+def _distribution(loc: np.ndarray, scale: np.ndarray, df: float) -> Any:
     return scipy.stats.norm(loc, scale) if np.isinf(df) else scipy.stats.t(df, loc, scale)
 
 
@@ -423,7 +423,8 @@ def _refuse_not_finite(values: np.ndarray, names: Any) -> None:
         f"column {column}" if names is None else str(names[column]) if len(names) == 1 else f"column {names[column]!r}"
     )
     kind = "NaN" if np.isnan(values[:, column]).any() else "infinity (inf)"
+    count = int(bad[:, column].sum())
     raise ValueError(
-        f"Input contains {kind}: {label} has {int(bad[:, column].sum())} missing or infinite values in {len(values)} rows"
+        f"Input contains {kind}: {label} has {count} missing or infinite values in {len(values)} rows"
         f" ({int(bad.any(axis=0).sum())} such columns in all). Impute them or leave the rows out."
     )

@@ -72,8 +72,10 @@ class Summary:
                 f"{self.rows:,} rows, {self.columns} columns, kernel {self.kernel}, {self.predictive} predictive",
                 f"trained {self.steps} steps in {self.seconds:.1f} s (stopped {stopped}); recoveries: {recoveries}",
                 f"k = {self.k}: {self.k_reason}",
-                f"{self.left_out_rows:,} rows left out: RMSE {s['rmse']:.4g}, NLL {s['nll']:.4g}, CRPS {s['crps']:.4g}, "
-                f"intervals of 50/90/95 % cover {s['coverage_50']:.1%} / {s['coverage_90']:.1%} / {s['coverage_95']:.1%}",
+                f"{self.left_out_rows:,} rows left out: RMSE {s['rmse']:.4g}, NLL {s['nll']:.4g}, CRPS {s['crps']:.4g}",
+                "intervals of 50 / 90 / 95 % cover "
+                + " / ".join(f"{100 * s[f'coverage_{level}']:.1f}" for level in (50, 90, 95))
+                + " % of them",
             ]
         )
 
@@ -138,7 +140,7 @@ def fit(
 def schedule_for(settings: Settings, n: int) -> Schedule:
     """Three stages, each with a fifth of the step size of the one before and, up to k, more neighbours."""
     most = settings.k if isinstance(settings.k, int) else ALL_ROWS
-    ks = (ALL_ROWS,) * 3 if most == ALL_ROWS >= n - 1 else tuple(min(most, top) for top in (64, 128, 256))
+    ks = [ALL_ROWS] * 3 if most == ALL_ROWS >= n - 1 else [min(most, top) for top in (64, 128, 256)]
     refreshes = max(3, -(-settings.max_steps // settings.refresh_every))
     shares = (refreshes - refreshes // 2, refreshes // 2 - refreshes // 5, refreshes // 5)
     rates = (settings.learning_rate / 5**i for i in range(3))
@@ -197,7 +199,7 @@ def _fingerprint(rows: Rows, settings: Settings) -> str:
     """Of everything that training depends on."""
     digest = hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode())
     for part in (rows.inputs, rows.targets, rows.weights, rows.known_noise):
-        digest.update(np.ascontiguousarray(part.numpy()))
+        digest.update(part.contiguous().numpy().data)
     return digest.hexdigest()
 
 

@@ -122,27 +122,27 @@ def find_kernel(name: Any) -> Kernel:
 
 
 @njit(inline="always")
-def _rbf_scalar(r2, dtype):  # type: ignore[no-untyped-def]
+def _rbf_scalar(r2, dtype):
     e = exp_nonpositive(dtype(-0.5) * r2, dtype)
     return e, dtype(-0.5) * e
 
 
 @njit(inline="always")
-def _matern12_scalar(r2, dtype):  # type: ignore[no-untyped-def]
+def _matern12_scalar(r2, dtype):
     r = math.sqrt(r2)
     e = exp_nonpositive(-r, dtype)
     return e, dtype(-0.5) * e / max(r, dtype(1e-30))
 
 
 @njit(inline="always")
-def _matern32_scalar(r2, dtype):  # type: ignore[no-untyped-def]
+def _matern32_scalar(r2, dtype):
     q = math.sqrt(dtype(3) * r2)
     e = exp_nonpositive(-q, dtype)
     return (dtype(1) + q) * e, dtype(-1.5) * e
 
 
 @njit(inline="always")
-def _matern52_scalar(r2, dtype):  # type: ignore[no-untyped-def]
+def _matern52_scalar(r2, dtype):
     q = math.sqrt(dtype(5) * r2)
     e = exp_nonpositive(-q, dtype)
     p = dtype(1) + q
@@ -150,7 +150,7 @@ def _matern52_scalar(r2, dtype):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _rational_quadratic_scalar(r2, alpha, dtype):  # type: ignore[no-untyped-def]
+def _rational_quadratic_scalar(r2, alpha, dtype):
     u = r2 / (dtype(2) * alpha)
     log_base = math.log1p(u)
     value = math.exp(-alpha * log_base)
@@ -158,7 +158,7 @@ def _rational_quadratic_scalar(r2, alpha, dtype):  # type: ignore[no-untyped-def
 
 
 @njit(nogil=True, fastmath={"contract", "nnan", "ninf", "nsz"}, error_model="numpy")
-def evaluate_profile(code, shape, r2, n, value, slope, shape_slope):  # type: ignore[no-untyped-def]
+def evaluate_profile(code, shape, r2, n, value, slope, shape_slope):
     """Write value and slope (and shape_slope, for kernels that have it) of r2[:n] for the kernel with that code."""
     dtype = r2.dtype.type
     if code == 0:

@@ -27,9 +27,14 @@ BOUNDS: dict[str, tuple[float, float]] = {
 }
 
 
+def take(values: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """values[ids], ids of any shape, without the threads that torch's own indexing starts for the smallest call."""
+    return values.index_select(0, ids.reshape(-1)).reshape(*ids.shape, *values.shape[1:])
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows that may be neighbours: inputs (n, d), targets (n,), how often each counts (n,), known noise variance (n,)."""
+    """Rows that may be neighbours: inputs (n, d), targets, how often each counts and known noise variances (n,)."""
 
     inputs: torch.Tensor
     targets: torch.Tensor
@@ -39,10 +44,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.targets)
 
-
-def take(values: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """values[ids] for values (n, ...) and ids of any shape: torch's own indexing starts threads for each call, however small."""
-    return values.index_select(0, ids.reshape(-1)).reshape(*ids.shape, *values.shape[1:])
+    def counts(self, ids: torch.Tensor, own: torch.Tensor | None) -> torch.Tensor:
+        """How often each neighbour (b, k) counts; the left-out rows' `own` numbers (b,) count once less."""
+        counts = take(self.weights, ids.clamp_min(0))
+        return counts if own is None else counts - (ids == own[:, None]).to(counts.dtype)
 
 
 @dataclass(eq=False)
@@ -97,16 +102,13 @@ class Model:
         own: torch.Tensor | None = None,
         nested: bool = False,
     ) -> Moments:
-        """Moments (b,), or (b, k) when nested, of the latent function at the query (b, d), given the neighbours ids (b, k).
+        """Moments (b,), or (b, k) when nested, of the latent function at query (b, d), given the neighbours ids (b, k).
 
         own: (b,) row numbers of the query when these are training rows left out. A row that counts w > 1 times and is
         among its own neighbours stands there for its w - 1 other copies.
         """
         places = ids.clamp_min(0)
-        counts = take(rows.weights, places)
-        if own is not None:
-            counts = counts - (ids == own[:, None]).to(counts.dtype)
-        noises = self.noise / counts + take(rows.known_noise, places)
+        noises = self.noise / rows.counts(ids, own) + take(rows.known_noise, places)
         neighbourhood = Neighbourhood(query, rows.inputs, ids, take(rows.targets, places) - self.mean, noises)
         parameters = KernelParameters(self.log_lengths, self.log_scale, self.log_shape)
         moments = (condition_nested if nested else condition)(self.kernel, parameters, neighbourhood, self.engine)

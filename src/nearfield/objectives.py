@@ -10,7 +10,7 @@ from nearfield._types import Moments
 
 
 def loo_scores(moments: Moments, y: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Log density (b,) of each left-out target y (b,), log p(y_n | neighbours); `noise` () or (b,). Eq. (8), eqn:cvk."""
+    """log p(y_n | neighbours) (b,), the terms of Eq. (8), eqn:cvk, for left-out targets y (b,); noise () or (b,)."""
     variance = moments.variance.clamp_min(0) + noise
     return -0.5 * ((y - moments.mean).square() / variance + torch.log(variance) + math.log(2 * math.pi))
 

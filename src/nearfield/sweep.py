@@ -1,4 +1,4 @@
-"""Moments of many rows, block by block: training rows that are left out, or new rows. Memory does not grow with them."""
+"""Moments of many rows, block by block, so that memory does not grow with them: left-out training rows or new rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _BLOCK_NUMBERS = 2**20  # neighbours held at a time, over all rows of a block
 
 @dataclass(frozen=True)
 class Swept:
-    """Latent moments of b rows, each (b,), or (b, len(ks)) where asked for several k; `used`: neighbours each row had."""
+    """Latent moments of b rows, each (b,), or (b, len(ks)) where asked for several k.
+
+    `used` is how many observations each row was predicted from: its neighbours, each as often as it counts.
+    """
 
     mean: np.ndarray
     variance: np.ndarray
@@ -39,7 +42,7 @@ class Sweeper:
         self.index: NeighbourIndex = build_index(rows.inputs.numpy() / model.lengths, groups=groups)
 
     def _reach(self, k: int) -> int:
-        """Neighbours to ask for: k, or every row where k leaves out no more than one (a left-out row loses itself anyway)."""
+        """Neighbours to ask for: k, or every row where k leaves out only one (a left-out row loses itself anyway)."""
         n = len(self.rows)
         return n if k >= n - 1 else k
 
@@ -52,7 +55,7 @@ class Sweeper:
         return self.index.query(self.rows.inputs.numpy()[which] / self.model.lengths, self._reach(k), exclude).ids
 
     def left_out(self, which: np.ndarray, ks: np.ndarray) -> Swept:
-        """Moments (b, len(ks)) of the training rows `which` (b,), each left out, for each number of neighbours in ks."""
+        """Moments (b, len(ks)) of the training rows `which` (b,), each left out, for each k in ks."""
         parts = []
         for block in _blocks(len(which), int(ks[-1])):
             own = which[block]
@@ -68,7 +71,7 @@ class Sweeper:
             ids = torch.from_numpy(self.index.query(query[block] / self.model.lengths, self._reach(k)).ids)
             with torch.no_grad():
                 m = self.model.latent(self.rows, torch.from_numpy(query[block]), ids)
-            used = (ids >= 0).sum(-1).numpy()
+            used = self._counts(ids, None).sum(-1)
             parts.append(Swept(m.mean.numpy(), m.variance.clamp_min(0).numpy(), m.quad.numpy(), used, m.jittered))
         return _join(parts)
 
@@ -77,9 +80,13 @@ class Sweeper:
             m = self.model.latent(self.rows, query, ids, own=own, nested=True)
         depths = np.array([self._reach(int(k)) for k in ks])
         columns = depths - 1
-        used = np.minimum(depths, (ids >= 0).sum(-1, keepdim=True).numpy())
+        used = np.cumsum(self._counts(ids, own), axis=-1)[:, columns]
         mean, variance, quad = (x.numpy()[:, columns] for x in (m.mean, m.variance.clamp_min(0), m.quad))
         return Swept(mean, variance, quad, used, m.jittered)
+
+    def _counts(self, ids: torch.Tensor, own: torch.Tensor | None) -> np.ndarray:
+        """How often each neighbour counts (b, k), zero where there is none."""
+        return np.where(ids.numpy() >= 0, self.rows.counts(ids, own).numpy(), 0.0)
 
 
 def _blocks(n: int, k: int) -> list[slice]:

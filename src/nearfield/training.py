@@ -8,6 +8,7 @@ noise, so that easy data take seconds. The number of neighbours grows from stage
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,7 +97,7 @@ def _flat(progress: Progress) -> bool:
     if progress.refresh < 2:
         return False
     (before, after), errors = progress.scores[-2:], progress.errors[-2:]
-    return after - before < float(np.hypot(*errors))
+    return after - before < math.hypot(*errors)
 
 
 def _refresh(run: Run, rows: Rows, groups: Groups, stage: Stage, schedule: Schedule) -> None:
@@ -116,10 +117,17 @@ def _refresh(run: Run, rows: Rows, groups: Groups, stage: Stage, schedule: Sched
                 "Check the table for extreme values, or pass a smaller learning_rate."
             )
         scores.append(batch_scores)
-    values = np.concatenate(scores)
-    values = values[np.isfinite(values)]
-    run.progress.scores.append(float(values.mean()))
-    run.progress.errors.append(float(values.std() / np.sqrt(min(values.size, len(rows)))))
+    _record(run.progress, np.concatenate(scores), rows.weights.numpy()[batches.ravel()], float(rows.weights.sum()))
+
+
+def _record(progress: Progress, scores: np.ndarray, weights: np.ndarray, total: float) -> None:
+    """Note the weighted mean of the scores and its standard error; rows that were visited again add nothing to it."""
+    finite = np.isfinite(scores)
+    scores, weights = scores[finite], weights[finite]
+    mean = np.average(scores, weights=weights)
+    deviation = np.sqrt(np.average((scores - mean) ** 2, weights=weights))
+    progress.scores.append(float(mean))
+    progress.errors.append(float(deviation / np.sqrt(min(weights.sum(), total))))
 
 
 def _draw_batches(rng: np.random.Generator, n: int, schedule: Schedule) -> np.ndarray:
@@ -134,7 +142,7 @@ def _draw_batches(rng: np.random.Generator, n: int, schedule: Schedule) -> np.nd
 
 
 def _step(run: Run, rows: Rows, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.ndarray]:
-    """One Adam step on the rows `batch` (b,) with neighbours ids (b, k): whether it was taken, and the rows' scores (b,)."""
+    """One Adam step on the rows `batch` (b,) with neighbours ids (b, k): was it taken, and the rows' scores (b,)."""
     model, optimiser = run.model, run.optimiser
     optimiser.zero_grad()
     moments = model.latent(rows, take(rows.inputs, batch), ids, own=batch)

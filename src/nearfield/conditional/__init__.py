@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearfield._types import KernelParameters, Moments, Neighbourhood
+from nearfield._types import KernelParameters, Moments, Neighbourhood, Problem
 from nearfield.conditional import batched, fused
 from nearfield.kernels import Kernel
 
@@ -46,16 +46,12 @@ def condition_nested(
     n = neighbourhood
     with torch.no_grad():
         lengths, scale = parameters.log_lengths.exp(), parameters.log_scale.exp()
+        problem = Problem(n.query, n.rows, lengths, scale, parameters.log_shape, n.ids, n.targets, n.noises)
         if _check_engine(engine, n) == "batched":
-            r = batched.run(
-                kernel, n.query, n.rows, lengths, scale, parameters.log_shape, n.ids, n.targets, n.noises, nested=True
-            )
+            r = batched.run(kernel, problem, nested=True)
             return Moments(r.mean, r.variance, r.quad, r.jittered)
-        f = fused.run(
-            kernel, *_numpy(n.query, n.rows, lengths), float(scale), *_numpy(parameters.log_shape.exp(), n.ids),
-            *_numpy(n.targets, n.noises), nested=True,
-        )  # fmt: skip
-        return Moments(*(torch.from_numpy(x) for x in (f.mean, f.variance, f.quad)), f.jittered)
+        f = fused.run(kernel, _in_numpy(problem), nested=True)
+        return Moments(torch.from_numpy(f.mean), torch.from_numpy(f.variance), torch.from_numpy(f.quad), f.jittered)
 
 
 def _check_engine(engine: str, n: Neighbourhood) -> str:
@@ -64,17 +60,17 @@ def _check_engine(engine: str, n: Neighbourhood) -> str:
     return engine if n.query.device.type == "cpu" else "batched"
 
 
-def _numpy(*tensors: torch.Tensor) -> tuple[np.ndarray, ...]:
-    return tuple(np.ascontiguousarray(t.detach().numpy()) for t in tensors)
+def _in_numpy(problem: Problem) -> Problem:
+    return Problem(*(np.ascontiguousarray(t.detach().numpy()) for t in problem))
 
 
 def _sum(t: torch.Tensor) -> torch.Tensor:
-    """Sum of all entries; on the CPU by numpy, whose order, unlike torch's, does not depend on the number of threads."""
+    """Sum of all entries; on the CPU by numpy, whose order, unlike torch's, is the same for any number of threads."""
     return torch.as_tensor(t.numpy().sum()) if t.device.type == "cpu" else t.sum()
 
 
 class _Condition(torch.autograd.Function):
-    """Joins the engines to torch: forward keeps alpha and beta (and the fused engine's Jacobian), O(b (k + d)) numbers."""
+    """Joins the engines to torch. Forward keeps alpha, beta and the fused engine's Jacobian: O(b (k + d)) numbers."""
 
     @staticmethod
     def forward(
@@ -90,38 +86,32 @@ class _Condition(torch.autograd.Function):
         kernel: Kernel,
         engine: str,
     ) -> Any:
-        lengths, scale = log_lengths.exp(), log_scale.exp()
+        problem = Problem(query, rows, log_lengths.exp(), log_scale.exp(), log_shape, ids, targets, noises)
         ctx.kernel, ctx.engine = kernel, engine
         if engine == "batched":
-            r = batched.run(kernel, query, rows, lengths, scale, log_shape, ids, targets, noises)
-            mean, variance, quad, alpha, beta, jacobian, jittered = *r[:5], None, r.jittered
+            mean, variance, quad, alpha, beta, jittered = batched.run(kernel, problem)
+            jacobian = None
         else:
-            f = fused.run(
-                kernel, *_numpy(query, rows, lengths), float(scale), *_numpy(log_shape.exp(), ids, targets, noises),
-                differentiate=any(ctx.needs_input_grad),
-            )  # fmt: skip
+            f = fused.run(kernel, _in_numpy(problem), differentiate=any(ctx.needs_input_grad))
             mean, variance, quad, alpha, beta, jacobian = (torch.from_numpy(x) for x in f[:6])
             jittered = f.jittered
-        ctx.save_for_backward(
-            alpha, beta, jacobian, variance, quad, noises, lengths, scale, log_shape, query, rows, ids
-        )
+        ctx.save_for_backward(alpha, beta, jacobian, variance, quad, *problem)
         return mean, variance, quad, jittered
 
     @staticmethod
     def backward(ctx: Any, *incoming: Any) -> Any:
-        alpha, beta, jacobian, variance, quad, noises, lengths, scale, log_shape, query, rows, ids = ctx.saved_tensors
+        alpha, beta, jacobian, variance, quad, *rest = ctx.saved_tensors
+        problem = Problem(*rest)
         g_mean, g_variance, g_quad = incoming[:3]
         gm, gv, gq = g_mean[:, None], g_variance[:, None], g_quad[:, None]
         d_targets = gm * beta + 2 * gq * alpha
         d_noises = -gm * alpha * beta + gv * beta * beta - gq * alpha * alpha
         # scaling kernel and noises together scales variance by s and quad by 1/s; undo the noises' share
-        d_log_scale = 2 * (_sum(g_variance * variance - g_quad * quad) - _sum(d_noises * noises))
+        d_log_scale = 2 * (_sum(g_variance * variance - g_quad * quad) - _sum(d_noises * problem.noises))
         grads = torch.stack([g_mean, g_variance, g_quad], dim=-1)
         if ctx.engine == "batched":
-            d_kernel = batched.kernel_gradient(
-                ctx.kernel, query, rows, lengths, scale, log_shape, ids, alpha, beta, grads
-            )
+            d_kernel = batched.kernel_gradient(ctx.kernel, problem, alpha, beta, grads)
         else:
             d_kernel = torch.from_numpy((grads.numpy()[:, :, None] * jacobian.numpy()).sum(axis=(0, 1)))
-        d = lengths.shape[0]
+        d = len(problem.lengths)
         return d_kernel[:d], d_log_scale, d_kernel[d:], d_targets, d_noises, None, None, None, None, None

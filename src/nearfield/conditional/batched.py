@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import torch
 
+from nearfield._types import Problem
 from nearfield.kernels import Kernel, Profile
 
 _JITTER = {torch.float64: 1e-10, torch.float32: 1e-5}  # first retry, relative to the kernel's variance
 
 
 class BatchedResult(NamedTuple):
-    """As in `fused`, in torch; the Jacobian is left to `length_gradient`, which builds the kernel again."""
+    """As in `fused`, in torch; the Jacobian is left to `kernel_gradient`, which builds the kernel again."""
 
     mean: torch.Tensor
     variance: torch.Tensor
@@ -30,23 +31,12 @@ class _Geometry(NamedTuple):
     valid: torch.Tensor  # (b, k)
 
 
-def _geometry(
-    kernel: Kernel,
-    query: torch.Tensor,
-    rows: torch.Tensor,
-    lengths: torch.Tensor,
-    log_shape: torch.Tensor,
-    ids: torch.Tensor,
-) -> _Geometry:
-    cross = (rows[ids.clamp_min(0)] - query[:, None, :]) / lengths
+def _geometry(kernel: Kernel, p: Problem) -> _Geometry:
+    cross = (p.rows[p.ids.clamp_min(0)] - p.query[:, None, :]) / p.lengths
     pairs = cross[:, :, None, :] - cross[:, None, :, :]
-    return _Geometry(
-        pairs,
-        cross,
-        kernel.profile(pairs.square().sum(-1), log_shape),
-        kernel.profile(cross.square().sum(-1), log_shape),
-        ids >= 0,
-    )
+    pair = kernel.profile(pairs.square().sum(-1), p.log_shape)
+    near = kernel.profile(cross.square().sum(-1), p.log_shape)
+    return _Geometry(pairs, cross, pair, near, p.ids >= 0)
 
 
 def _factorise(matrix: torch.Tensor, scale2: torch.Tensor) -> tuple[torch.Tensor, int]:
@@ -61,26 +51,14 @@ def _factorise(matrix: torch.Tensor, scale2: torch.Tensor) -> tuple[torch.Tensor
     return factor, retries
 
 
-def run(
-    kernel: Kernel,
-    query: torch.Tensor,
-    rows: torch.Tensor,
-    lengths: torch.Tensor,
-    scale: torch.Tensor,
-    log_shape: torch.Tensor,
-    ids: torch.Tensor,
-    targets: torch.Tensor,
-    noises: torch.Tensor,
-    *,
-    nested: bool = False,
-) -> BatchedResult:
+def run(kernel: Kernel, problem: Problem, *, nested: bool = False) -> BatchedResult:
     """The closed form for (b, k) neighbours; moments are (b,), or (b, k) when nested."""
-    g = _geometry(kernel, query, rows, lengths, log_shape, ids)
-    scale2 = scale * scale
+    g = _geometry(kernel, problem)
+    scale2 = problem.scale * problem.scale
     both = g.valid[:, :, None] & g.valid[:, None, :]
     matrix = torch.where(both, scale2 * g.pair.value, 0)
-    matrix = matrix + torch.diag_embed(torch.where(g.valid, noises, 1))  # missing neighbours: rows of the identity
-    sides = torch.stack([torch.where(g.valid, targets, 0), torch.where(g.valid, scale2 * g.near.value, 0)], dim=-1)
+    matrix = matrix + torch.diag_embed(torch.where(g.valid, problem.noises, 1))  # missing neighbours: the identity
+    sides = torch.stack([torch.where(g.valid, problem.targets, 0), torch.where(g.valid, scale2 * g.near.value, 0)], -1)
     factor, retries = _factorise(matrix, scale2)
     forward = torch.linalg.solve_triangular(factor, sides, upper=False)  # (b, k, 2): a = L^-1 t, b = L^-1 c
     back = torch.linalg.solve_triangular(factor.mT, forward, upper=True)
@@ -92,21 +70,12 @@ def run(
 
 
 def kernel_gradient(
-    kernel: Kernel,
-    query: torch.Tensor,
-    rows: torch.Tensor,
-    lengths: torch.Tensor,
-    scale: torch.Tensor,
-    log_shape: torch.Tensor,
-    ids: torch.Tensor,
-    alpha: torch.Tensor,
-    beta: torch.Tensor,
-    grads: torch.Tensor,
+    kernel: Kernel, problem: Problem, alpha: torch.Tensor, beta: torch.Tensor, grads: torch.Tensor
 ) -> torch.Tensor:
-    """Gradient (d + p,) by log length scales and log shapes, given those by the moments, (b, 3); alpha, beta: (b, k)."""
-    g = _geometry(kernel, query, rows, lengths, log_shape, ids)
+    """Gradient (d + p,) by log length scales and log shapes, from those by the moments, (b, 3); alpha, beta: (b, k)."""
+    g = _geometry(kernel, problem)
     g_mean, g_variance, g_quad = (x[:, None] for x in grads.unbind(-1))
-    scale2 = scale * scale
+    scale2 = problem.scale * problem.scale
     # dK = -g_m (alpha beta' + beta alpha')/2 + g_v beta beta' - g_q alpha alpha', of rank three
     left = torch.stack([-g_mean * alpha, g_variance * beta, -g_quad * alpha], dim=-1)
     right = torch.stack([beta, beta, alpha], dim=-1)

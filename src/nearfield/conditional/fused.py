@@ -1,8 +1,8 @@
 """The closed form on the CPU: each neighbourhood is built, factorised and differentiated inside the cache.
 
 For one row, the k x k matrix K lies in the columns of a workspace with two more rows below it, the targets t and the
-cross-covariances c. Factorising the columns of K then turns these two rows into a' = (L^-1 t)' and b' = (L^-1 c)' on the
-way. Rows are padded with the identity to a multiple of LANES, which changes nothing; so are neighbours that are missing.
+cross-covariances c. Factorising the columns of K then turns these two rows into a' = (L^-1 t)' and b' = (L^-1 c)' on
+the way. Rows are padded with the identity to a multiple of LANES, which changes nothing; so are missing neighbours.
 
 The length scales' gradient is linear in the incoming gradients (g_mean, g_variance, g_quad), so the forward pass writes
 the Jacobian of the three moments, (3, d) numbers a row, while the neighbourhood is still in the cache.
@@ -10,12 +10,10 @@ the Jacobian of the three moments, (3, d) numbers a row, while the neighbourhood
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import get_num_threads, njit
+from numba import njit
 
 from nearfield._simd import (
     LANES,
@@ -31,13 +29,15 @@ from nearfield._simd import (
     squares_4,
     update_1,
 )
+from nearfield._threads import in_threads
+from nearfield._types import Problem
 from nearfield.kernels import Kernel, evaluate_profile
 
 _FLAGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nnan", "ninf", "nsz"}}
 
 
 @njit(**_FLAGS)
-def _factorise_diagonal(a, ld, j0, inverse):  # type: ignore[no-untyped-def]
+def _factorise_diagonal(a, ld, j0, inverse):
     """Cholesky of the PANEL x PANEL block at (j0, j0), in place; False if it is not positive definite."""
     for j in range(j0, j0 + PANEL):
         pivot = a[j * ld + j]
@@ -57,8 +57,8 @@ def _factorise_diagonal(a, ld, j0, inverse):  # type: ignore[no-untyped-def]
 
 
 @njit(**_FLAGS)
-def _factorise(a, ld, m, inverse):  # type: ignore[no-untyped-def]
-    """Cholesky of the m x m matrix in `a`, carrying along the LANES rows below it; False if it is not positive definite."""
+def _factorise(a, ld, m, inverse):
+    """Cholesky of the m x m matrix in `a`, with the LANES rows below it; False if it is not positive definite."""
     for j in range(0, m, PANEL):
         update_1(a, ld, j, j, inverse)
         if not _factorise_diagonal(a, ld, j, inverse):
@@ -75,7 +75,7 @@ def _factorise(a, ld, m, inverse):  # type: ignore[no-untyped-def]
 
 
 @njit(**_FLAGS)
-def _squared_distances(x, ld, d, j, start, stop, r2):  # type: ignore[no-untyped-def]
+def _squared_distances(x, ld, d, j, start, stop, r2):
     """r2[i] = sum_e (x[e, i] - x[e, j])^2 for i in start .. stop, both multiples of LANES."""
     i = start
     while i + 4 * LANES <= stop:
@@ -87,8 +87,8 @@ def _squared_distances(x, ld, d, j, start, stop, r2):  # type: ignore[no-untyped
 
 
 @njit(**_FLAGS)
-def _gather(rows, query, inverse_lengths, ids, m, ld, x):  # type: ignore[no-untyped-def]
-    """x[e, i] = scaled coordinate e of neighbour i relative to the query; zero in the padding, and so at index m, the query."""
+def _gather(rows, query, inverse_lengths, ids, m, ld, x):
+    """x[e, i] = scaled coordinate e of neighbour i relative to the query; zero from there on, so at m, the query."""
     d = query.shape[0]
     n = 0
     for i in range(ids.shape[0]):
@@ -103,7 +103,7 @@ def _gather(rows, query, inverse_lengths, ids, m, ld, x):  # type: ignore[no-unt
 
 
 @njit(**_FLAGS)
-def _build(code, shape, x, ld, d, n, m, targets, ridge, a, slope, shape_slope, r2):  # type: ignore[no-untyped-def]
+def _build(code, shape, x, ld, d, n, m, targets, ridge, a, slope, shape_slope, r2):
     """Fill the lower triangle of K / scale^2 and the rows t, c below it; slopes are zero on and above the diagonal.
 
     `ridge` is noise / scale^2 for each neighbour; row m of column j holds the target, row m + 1 the cross-covariance.
@@ -142,7 +142,7 @@ def _build(code, shape, x, ld, d, n, m, targets, ridge, a, slope, shape_slope, r
 
 
 @njit(**_FLAGS)
-def _solve_back(a, ld, m, alpha, beta, dots):  # type: ignore[no-untyped-def]
+def _solve_back(a, ld, m, alpha, beta, dots):
     """alpha = L^-T a and beta = L^-T b from the rows m and m + 1, panel by panel from the last; zero in the padding."""
     for j0 in range(m - PANEL, -1, -PANEL):
         panel_dots(a, ld, j0, j0 + PANEL, m, alpha, beta, dots)
@@ -160,7 +160,7 @@ def _solve_back(a, ld, m, alpha, beta, dots):  # type: ignore[no-untyped-def]
 
 
 @njit(**_FLAGS)
-def _cross_weights(cross_slope, alpha, beta, m, ld, weights):  # type: ignore[no-untyped-def]
+def _cross_weights(cross_slope, alpha, beta, m, ld, weights):
     """The same weights for the squared distances to the query."""
     for i in range(m):
         weights[i] = -cross_slope[i] * alpha[i]
@@ -169,7 +169,7 @@ def _cross_weights(cross_slope, alpha, beta, m, ld, weights):  # type: ignore[no
 
 
 @njit(**_FLAGS)
-def _contract_all(x, ld, d, j, start, m, weights, sums):  # type: ignore[no-untyped-def]
+def _contract_all(x, ld, d, j, start, m, weights, sums):
     e = 0
     while e + 4 <= d:
         contract_4(x, ld, e, j, start, m, weights, sums)
@@ -180,7 +180,7 @@ def _contract_all(x, ld, d, j, start, m, weights, sums):  # type: ignore[no-unty
 
 
 @njit(**_FLAGS)
-def _jacobian(x, ld, d, n, m, slope, alpha, beta, scale2, weights, sums, out):  # type: ignore[no-untyped-def]
+def _jacobian(x, ld, d, n, m, slope, alpha, beta, scale2, weights, sums, out):
     """out[w, e] = d (mean, variance, quad)[w] / d log length[e], from d r2 / d log length = -2 (difference)^2."""
     sums[: d * 3 * LANES] = 0
     for j in range(n):
@@ -198,7 +198,7 @@ def _jacobian(x, ld, d, n, m, slope, alpha, beta, scale2, weights, sums, out):  
 
 
 @njit(**_FLAGS)
-def _shape_jacobian(ld, n, m, shape_slope, alpha, beta, scale2, out):  # type: ignore[no-untyped-def]
+def _shape_jacobian(ld, n, m, shape_slope, alpha, beta, scale2, out):
     """out[w] = d (mean, variance, quad)[w] / d log shape."""
     t0, t1, t2 = 0.0, 0.0, 0.0
     for j in range(n):
@@ -214,7 +214,7 @@ def _shape_jacobian(ld, n, m, shape_slope, alpha, beta, scale2, out):  # type: i
 
 
 @njit(**_FLAGS)
-def _nested(a, ld, n, m, k, scale2, mean, variance, quad):  # type: ignore[no-untyped-def]
+def _nested(a, ld, n, m, k, scale2, mean, variance, quad):
     """Moments given the first 1, 2, .. k neighbours: running sums of a * b, b * b, a * a, (k,) each."""
     ab, bb, aa = 0.0, 0.0, 0.0
     for j in range(k):
@@ -247,7 +247,7 @@ def _rows(
     beta,
     jacobian,
     jittered,
-):  # type: ignore[no-untyped-def]
+):
     """The closed form for a range of rows; see `FusedResult` for the outputs."""
     b, k = ids.shape
     d = query.shape[1]
@@ -314,64 +314,34 @@ class FusedResult(NamedTuple):
 
 _JITTER = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-5}  # first retry, relative to the kernel's variance
 _SMALLEST_CHUNK = 16  # rows: below it, starting a thread costs more than it saves
-_pool: tuple[int, ThreadPoolExecutor] | None = None
 
 
-def _threads(rows: int) -> int:
-    return max(1, min(get_num_threads(), rows // _SMALLEST_CHUNK))
-
-
-def _executor() -> ThreadPoolExecutor:
-    """This process's threads. Made anew after a fork, whose child has none of the parent's threads."""
-    global _pool
-    if _pool is None or _pool[0] != os.getpid():
-        _pool = (os.getpid(), ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="nearfield"))
-    return _pool[1]
-
-
-def run(
-    kernel: Kernel,
-    query: np.ndarray,
-    rows: np.ndarray,
-    lengths: np.ndarray,
-    scale: float,
-    shape: np.ndarray,
-    ids: np.ndarray,
-    targets: np.ndarray,
-    noises: np.ndarray,
-    *,
-    differentiate: bool = False,
-    nested: bool = False,
-) -> FusedResult:
-    """The closed form for (b, k) neighbours, in the precision of `query`, its rows shared out among threads.
+def run(kernel: Kernel, problem: Problem, *, differentiate: bool = False, nested: bool = False) -> FusedResult:
+    """The closed form for (b, k) neighbours, in the precision of the query, its rows shared out among threads.
 
     Each row's numbers depend on that row alone, so the answer has the same bits for any number of threads. The compiled
     code runs without the interpreter's lock on threads of our own: Numba's threading layers are not safe to enter from
     several Python threads at once.
     """
-    b, k = ids.shape
-    dtype = query.dtype
-    moments = [np.empty((b, k if nested else 1), dtype) for _ in range(3)]
-    kept = (b, k) if differentiate else (0, k)
-    alpha, beta = np.empty(kept, dtype), np.empty(kept, dtype)
-    jacobian = np.empty((kept[0], 3, query.shape[1] + shape.size), dtype)
+    query, ids = problem.query, problem.ids
+    (b, k), dtype = ids.shape, query.dtype
+    shape = np.exp(problem.log_shape).astype(dtype)
+    kept = b if differentiate else 0
+    alpha, beta = np.empty((kept, k), dtype), np.empty((kept, k), dtype)
+    jacobian = np.empty((kept, 3, query.shape[1] + shape.size), dtype)
+    mean, variance, quad = (np.empty((b, k if nested else 1), dtype) for _ in range(3))
     jittered = np.zeros(b, np.int64)
-    constants = (rows, (1 / lengths).astype(dtype), dtype.type(scale * scale))
+    constants = (problem.rows, (1 / problem.lengths).astype(dtype), dtype.type(problem.scale.item() ** 2))
 
-    def part(piece: slice) -> None:
-        own = piece if differentiate else slice(0, 0)
+    def part(start: int, stop: int) -> None:
+        piece = slice(start, stop)
         _rows(
-            kernel.code, shape.astype(dtype), query[piece], *constants, ids[piece], targets[piece], noises[piece],
-            dtype.type(_JITTER[dtype]), differentiate, nested, *(m[piece] for m in moments),
-            alpha[own], beta[own], jacobian[own], jittered[piece],
+            kernel.code, shape, query[piece], *constants, ids[piece], problem.targets[piece], problem.noises[piece],
+            dtype.type(_JITTER[dtype]), differentiate, nested, mean[piece], variance[piece], quad[piece],
+            alpha[piece], beta[piece], jacobian[piece], jittered[piece],
         )  # fmt: skip
 
-    n = _threads(b)
-    edges = [b * i // n for i in range(n + 1)]
-    pieces = [slice(lo, hi) for lo, hi in zip(edges[:-1], edges[1:], strict=True)]
-    if n == 1:
-        part(pieces[0])
-    else:
-        list(_executor().map(part, pieces))
-    mean, variance, quad = moments if nested else [m[:, 0] for m in moments]
+    in_threads(part, b, _SMALLEST_CHUNK)
+    if not nested:
+        mean, variance, quad = mean[:, 0], variance[:, 0], quad[:, 0]
     return FusedResult(mean, variance, quad, alpha, beta, jacobian, int(jittered.sum()))

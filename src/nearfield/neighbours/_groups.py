@@ -48,7 +48,7 @@ def find_groups(rows: Float64) -> Groups:
 
 
 @njit(nogil=True, cache=True)
-def groups_hold(rows, first, starts, members):  # type: ignore[no-untyped-def]
+def groups_hold(rows, first, starts, members):
     """Whether all members of each group are equal rows (NaN equals nothing)."""
     for g in range(first.size):
         if starts[g + 1] - starts[g] > 1:
@@ -60,7 +60,7 @@ def groups_hold(rows, first, starts, members):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _hash_rows(rows):  # type: ignore[no-untyped-def]
+def _hash_rows(rows):
     """One 64-bit hash per row, (n,) uint64; 0.0 and -0.0 hash alike because they compare equal."""
     n, d = rows.shape
     hashes = np.empty(n, dtype=np.uint64)
@@ -77,7 +77,7 @@ def _hash_rows(rows):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _representatives(rows, hashes, order):  # type: ignore[no-untyped-def]
+def _representatives(rows, hashes, order):
     """The lowest id of the rows equal to each row, (n,); `order` sorts the hashes stably, so ids ascend inside a run.
 
     Two different rows with one hash may split a group in two, which is allowed; they are never merged, because contents

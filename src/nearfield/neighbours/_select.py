@@ -5,16 +5,12 @@ distances are sums of (q - x)^2 in the order of the dimensions, so the same pair
 computed. All functions release the GIL.
 """
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
-
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numba import njit
+
+from nearfield._threads import in_threads
 
 NOBODY = np.iinfo(np.int64).max  # id of an empty place while the heap is filled: loses against every row
 TILE = 256  # points whose distances to one query are computed together; a tile stays in the cache
@@ -22,7 +18,7 @@ STRIP = 16  # distances looked at together for one that may enter the heap; divi
 CHUNK = 256  # queries that share one pass over the tiles; fewer would feel the copying of the tiles
 
 
-def select_from_candidates(queries, points, groups, candidates, exclude, ids, sqdist) -> None:
+def select_from_candidates(queries, points, groups, candidates, exclude, ids, sqdist):
     """Fill ids, sqdist (b, k) with the best members of the candidate groups (b, c); candidates below 0 are skipped."""
 
     def run(start: int, stop: int) -> None:
@@ -38,29 +34,17 @@ def select_from_candidates(queries, points, groups, candidates, exclude, ids, sq
             sqdist[part],
         )
 
-    _in_threads(run, queries.shape[0], 512)
+    in_threads(run, queries.shape[0], smallest=16, largest=512)
 
 
-def select_from_all(queries, points, groups, exclude, ids, sqdist) -> None:
+def select_from_all(queries, points, groups, exclude, ids, sqdist):
     """Fill ids, sqdist (b, k) by brute force over all points (m, d): slow, exact, with no condition attached."""
 
     def run(start: int, stop: int) -> None:
         part = slice(start, stop)
         _select_all(queries[part], points, groups.starts, groups.members, exclude[part], ids[part], sqdist[part])
 
-    _in_threads(run, queries.shape[0], CHUNK)
-
-
-def _in_threads(run: Callable[[int, int], None], total: int, chunk: int) -> None:
-    """Call run(start, stop) over chunks of range(total); chunks write to rows of their own, so their order is free."""
-    threads = os.cpu_count() or 1
-    chunk = max(16, min(chunk, -(-total // threads)))
-    if total <= chunk or threads == 1:
-        run(0, total)
-        return
-    starts = range(0, total, chunk)
-    with ThreadPoolExecutor(min(len(starts), threads)) as pool:
-        list(pool.map(run, starts, [min(start + chunk, total) for start in starts]))
+    in_threads(run, queries.shape[0], smallest=16, largest=CHUNK)
 
 
 @njit(nogil=True, cache=True)
