@@ -188,7 +188,7 @@ def pair_weights(
 ) -> Any:
     """Three weights for each i: s_i (alpha_i beta_j + beta_i alpha_j), s_i beta_i beta_j and s_i alpha_i alpha_j.
 
-    """Three weights for each i: s_i (alpha_i beta_j + beta_i alpha_j), s_i beta_i beta_j, s_i alpha_i alpha_j.
+    Written to `weights[w * ld + i]`, w = 0, 1, 2, for i in start .. stop, multiples of LANES; s_i = slope[offset + i].
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

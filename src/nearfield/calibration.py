@@ -96,8 +96,8 @@ def fit_head(rows: LeftOut, floor: float) -> Head:
     """The Student-t head for left-out rows of a single k, or what is left of it where it would do harm.
 
     The likelihood gives the shape; the scale is then set to cover 90 % of these rows. A head is kept only if neither
-    its CRPS nor its coverage is worse than the Gaussian's on them; otherwise the roughness is left out, and the Gaussian
-    itself is the last resort.
+    its CRPS nor its coverage is worse than the Gaussian's on them; otherwise the roughness is left out, and the
+    Gaussian itself is the last resort.
     """
     gaussian = Head()
     limits = _harm(rows, gaussian)
