@@ -31,16 +31,20 @@ def best_of(func: Callable[[], object], repeats: int = 5, min_time: float = 0.2)
     return best
 
 
-def interleaved(funcs: dict[str, Callable[[], object]], repeats: int = 7) -> dict[str, Timing]:
-    """Each of `funcs` timed `repeats` times after one warm-up, in turn, so that all meet the same weather."""
-    for func in funcs.values():
-        func()
+def interleaved(funcs: dict[str, Callable[[], object]], repeats: int = 7, calls: int = 1) -> dict[str, Timing]:
+    """Each of `funcs` timed in `repeats` turns of `calls`, so that all meet the same weather.
+
+    Every turn begins with calls that do not count: the threads of whoever ran before may still be spinning, which OpenMP
+    does for some milliseconds after its work is done.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in funcs}
     for round_ in range(repeats):
         # Every other round runs backwards: nobody always follows the same neighbour.
         names = list(funcs) if round_ % 2 == 0 else list(funcs)[::-1]
         for name in names:
-            seconds[name].append(_clock(funcs[name]))
+            for _ in range(max(1, calls // 2)):
+                funcs[name]()
+            seconds[name] += [_clock(funcs[name]) for _ in range(calls)]
     return {name: Timing(min(s), statistics.median(s)) for name, s in seconds.items()}
 
 

@@ -128,18 +128,18 @@ eliminate_3 = _eliminate(3, solve=True)
 
 
 def _contract(dims: int) -> Callable[..., Any]:
-    """Make `contract(x, ld, d, j, start, stop, weights, sums)`: weighted sums of squared differences to row j.
+    """Make `contract(x, ld, d, j, columns, start, stop, weights, sums)`: weighted sums of squared differences.
 
-    For the coordinates d .. d + dims, `x[d * ld + i]`, and the three weight vectors `weights[w * ld + i]`, adds
-    weights[w, i] * (x[d, i] - x[d, j])^2 over i in start .. stop (multiples of LANES) to
-    `sums[(d * 3 + w) * LANES + lane]`.
+    For the coordinates d .. d + dims, `x[d * ld + i]`, for the columns j .. j + columns and their three weight vectors
+    `weights[(c * 3 + w) * ld + i]`, adds weights[c, w, i] * (x[d, i] - x[d, j + c])^2 over i in start .. stop
+    (multiples of LANES) and over c to `sums[(d * 3 + w) * LANES + lane]`.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x = _data(context, builder, signature.args[0], args[0])
-        ld, d, j, start, stop = args[1:6]
-        weights = _data(context, builder, signature.args[6], args[6])
-        sums = _data(context, builder, signature.args[7], args[7])
+        ld, d, j, columns, start, stop = args[1:7]
+        weights = _data(context, builder, signature.args[7], args[7])
+        sums = _data(context, builder, signature.args[8], args[8])
         v = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
         index = ld.type
 
@@ -147,22 +147,20 @@ def _contract(dims: int) -> Callable[..., Any]:
             return ir.Constant(index, n)
 
         lines = [builder.mul(builder.add(d, const(e)), ld) for e in range(dims)]
-        centres = [v.load_splat(x, builder.add(line, j)) for line in lines]
-        places = [
-            [
-                builder.mul(builder.add(builder.mul(builder.add(d, const(e)), const(3)), const(w)), const(LANES))
-                for w in range(3)
-            ]
-            for e in range(dims)
-        ]
+        first = builder.mul(d, const(3 * LANES))
+        places = [[builder.add(first, const((e * 3 + w) * LANES)) for w in range(3)] for e in range(dims)]
         held = [[cgutils.alloca_once_value(builder, v.load(sums, place)) for place in row] for row in places]
-        with cgutils.for_range_slice(builder, start, stop, const(LANES), index) as (i, _):
-            loaded = [v.load(weights, builder.add(builder.mul(const(w), ld), i)) for w in range(3)]
-            for e in range(dims):
-                difference = builder.fsub(v.load(x, builder.add(lines[e], i)), centres[e])
-                square = builder.fmul(difference, difference)
-                for w in range(3):
-                    builder.store(v.fma(loaded[w], square, builder.load(held[e][w])), held[e][w])
+        with cgutils.for_range(builder, columns) as loop:
+            centres = [v.load_splat(x, builder.add(line, builder.add(j, loop.index))) for line in lines]
+            offset = builder.mul(builder.mul(loop.index, const(3)), ld)
+            offsets = [builder.add(offset, builder.mul(const(w), ld)) for w in range(3)]
+            with cgutils.for_range_slice(builder, start, stop, const(LANES), index) as (i, _):
+                loaded = [v.load(weights, builder.add(offset, i)) for offset in offsets]
+                for e in range(dims):
+                    difference = builder.fsub(v.load(x, builder.add(lines[e], i)), centres[e])
+                    square = builder.fmul(difference, difference)
+                    for w in range(3):
+                        builder.store(v.fma(loaded[w], square, builder.load(held[e][w])), held[e][w])
         for row, kept in zip(places, held, strict=True):
             for place, total in zip(row, kept, strict=True):
                 v.store(builder.load(total), sums, place)
@@ -170,10 +168,19 @@ def _contract(dims: int) -> Callable[..., Any]:
 
     @intrinsic
     def contract(
-        typingctx: Any, x: Any, ld: Any, d: Any, j: Any, start: Any, stop: Any, weights: Any, sums: Any
+        typingctx: Any,
+        x: Any,
+        ld: Any,
+        d: Any,
+        j: Any,
+        columns: Any,
+        start: Any,
+        stop: Any,
+        weights: Any,
+        sums: Any,
     ) -> Any:
         n = types.intp
-        return types.void(x, n, n, n, n, n, weights, sums), codegen
+        return types.void(x, n, n, n, n, n, n, weights, sums), codegen
 
     return contract
 
@@ -184,48 +191,63 @@ contract_4 = _contract(4)
 
 @intrinsic
 def pair_weights(
-    typingctx: Any, slope: Any, offset: Any, ld: Any, j: Any, start: Any, stop: Any, alpha: Any, beta: Any, weights: Any
+    typingctx: Any,
+    slope: Any,
+    offset: Any,
+    ld: Any,
+    j: Any,
+    start: Any,
+    stop: Any,
+    alpha: Any,
+    beta: Any,
+    weights: Any,
+    place: Any,
 ) -> Any:
     """Three weights for each i: s_i (alpha_i beta_j + beta_i alpha_j), s_i beta_i beta_j and s_i alpha_i alpha_j.
 
-    Written to `weights[w * ld + i]`, w = 0, 1, 2, for i in start .. stop, multiples of LANES; s_i = slope[offset + i].
+    Written to `weights[place + w * ld + i]`, w = 0, 1, 2, for i in start .. stop, multiples of LANES, with
+    s_i = slope[offset + i].
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         slopes, alphas, betas, out = (_data(context, builder, signature.args[n], args[n]) for n in (0, 6, 7, 8))
         offset, ld, j, start, stop = args[1:6]
+        place = args[9]
         v = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
         alpha_j, beta_j = v.load_splat(alphas, j), v.load_splat(betas, j)
         with cgutils.for_range_slice(builder, start, stop, ir.Constant(ld.type, LANES), ld.type) as (i, _):
             s = v.load(slopes, builder.add(offset, i))
             sa, sb = builder.fmul(s, v.load(alphas, i)), builder.fmul(s, v.load(betas, i))
-            v.store(v.fma(sa, beta_j, builder.fmul(sb, alpha_j)), out, i)
-            v.store(builder.fmul(sb, beta_j), out, builder.add(ld, i))
-            v.store(builder.fmul(sa, alpha_j), out, builder.add(builder.add(ld, ld), i))
+            first = builder.add(place, i)
+            second = builder.add(first, ld)
+            v.store(v.fma(sa, beta_j, builder.fmul(sb, alpha_j)), out, first)
+            v.store(builder.fmul(sb, beta_j), out, second)
+            v.store(builder.fmul(sa, alpha_j), out, builder.add(second, ld))
         return context.get_dummy_value()
 
     n = types.intp
-    return types.void(slope, n, n, n, n, n, alpha, beta, weights), codegen
+    return types.void(slope, n, n, n, n, n, alpha, beta, weights, n), codegen
 
 
 def _squares(vectors: int) -> Callable[..., Any]:
-    """Make `squares(x, ld, d, j, i, r2)`: r2[i] = sum_e (x[e, i] - x[e, j])^2, e < d, vectors * LANES rows."""
+    """Make `squares(x, ld, d, j, i, r2)`: r2[i] = sum_e (x[e, i] - x[e, j])^2, e < d, for vectors * LANES rows from i."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x = _data(context, builder, signature.args[0], args[0])
         ld, d, j, i = args[1:5]
         r2 = _data(context, builder, signature.args[5], args[5])
         v = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
-        rows = [builder.add(i, ir.Constant(ld.type, m * LANES)) for m in range(vectors)]
-        sums = [cgutils.alloca_once_value(builder, ir.Constant(v.type, [0.0] * LANES)) for _ in rows]
+        steps = [ir.Constant(ld.type, m * LANES) for m in range(vectors)]
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(v.type, [0.0] * LANES)) for _ in steps]
         with cgutils.for_range(builder, d) as loop:
             line = builder.mul(loop.index, ld)
             centre = v.load_splat(x, builder.add(line, j))
-            for row, total in zip(rows, sums, strict=True):
-                difference = builder.fsub(v.load(x, builder.add(line, row)), centre)
+            row = builder.add(line, i)
+            for step, total in zip(steps, sums, strict=True):
+                difference = builder.fsub(v.load(x, builder.add(row, step)), centre)
                 builder.store(v.fma(difference, difference, builder.load(total)), total)
-        for row, total in zip(rows, sums, strict=True):
-            v.store(builder.load(total), r2, row)
+        for step, total in zip(steps, sums, strict=True):
+            v.store(builder.load(total), r2, builder.add(i, step))
         return context.get_dummy_value()
 
     @intrinsic

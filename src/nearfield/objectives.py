@@ -11,10 +11,11 @@ from nearfield._types import Moments
 
 def loo_scores(moments: Moments, y: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """log p(y_n | neighbours) (b,), the terms of Eq. (8), eqn:cvk, for left-out targets y (b,); noise () or (b,)."""
-    variance = moments.variance.clamp_min(0) + noise
-    return -0.5 * ((y - moments.mean).square() / variance + torch.log(variance) + math.log(2 * math.pi))
+    variance = moments.variance + noise
+    doubled = torch.addcdiv(torch.log(variance), (y - moments.mean).square(), variance)  # log v + (y - m)^2 / v
+    return -0.5 * (doubled + math.log(2 * math.pi))
 
 
 def loo_objective(scores: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """What training minimises: minus the weighted mean of the scores (b,)."""
-    return -(weights * scores).sum() / weights.sum()
+    return torch.dot(scores, weights / -weights.sum())

@@ -72,7 +72,7 @@ class Sweeper:
             with torch.no_grad():
                 m = self.model.latent(self.rows, torch.from_numpy(query[block]), ids)
             used = self._counts(ids, None).sum(-1)
-            parts.append(Swept(m.mean.numpy(), m.variance.clamp_min(0).numpy(), m.quad.numpy(), used, m.jittered))
+            parts.append(Swept(m.mean.numpy(), m.variance.numpy(), m.quad.numpy(), used, m.jittered))
         return _join(parts)
 
     def _nested(self, query: torch.Tensor, ids: torch.Tensor, ks: np.ndarray, own: torch.Tensor) -> Swept:
@@ -81,7 +81,7 @@ class Sweeper:
         depths = np.array([self._reach(int(k)) for k in ks])
         columns = depths - 1
         used = np.cumsum(self._counts(ids, own), axis=-1)[:, columns]
-        mean, variance, quad = (x.numpy()[:, columns] for x in (m.mean, m.variance.clamp_min(0), m.quad))
+        mean, variance, quad = (x.numpy()[:, columns] for x in (m.mean, m.variance, m.quad))
         return Swept(mean, variance, quad, used, m.jittered)
 
     def _counts(self, ids: torch.Tensor, own: torch.Tensor | None) -> np.ndarray:

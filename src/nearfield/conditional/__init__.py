@@ -64,11 +64,6 @@ def _in_numpy(problem: Problem) -> Problem:
     return Problem(*(np.ascontiguousarray(t.detach().numpy()) for t in problem))
 
 
-def _sum(t: torch.Tensor) -> torch.Tensor:
-    """Sum of all entries; on the CPU by numpy, whose order, unlike torch's, is the same for any number of threads."""
-    return torch.as_tensor(t.numpy().sum()) if t.device.type == "cpu" else t.sum()
-
-
 class _Condition(torch.autograd.Function):
     """Joins the engines to torch. Forward keeps alpha, beta and the fused engine's Jacobian: O(b (k + d)) numbers."""
 
@@ -87,31 +82,26 @@ class _Condition(torch.autograd.Function):
         engine: str,
     ) -> Any:
         problem = Problem(query, rows, log_lengths.exp(), log_scale.exp(), log_shape, ids, targets, noises)
-        ctx.kernel, ctx.engine = kernel, engine
+        ctx.kernel, ctx.problem = kernel, problem
         if engine == "batched":
-            mean, variance, quad, alpha, beta, jittered = batched.run(kernel, problem)
-            jacobian = None
+            ctx.result = batched.run(kernel, problem)
+            moments = ctx.result[:3]
         else:
-            f = fused.run(kernel, _in_numpy(problem), differentiate=any(ctx.needs_input_grad))
-            mean, variance, quad, alpha, beta, jacobian = (torch.from_numpy(x) for x in f[:6])
-            jittered = f.jittered
-        ctx.save_for_backward(alpha, beta, jacobian, variance, quad, *problem)
-        return mean, variance, quad, jittered
+            ctx.problem = _in_numpy(problem)
+            ctx.result = fused.run(kernel, ctx.problem, differentiate=any(ctx.needs_input_grad))
+            moments = (torch.from_numpy(x) for x in ctx.result[:3])
+        return (*moments, ctx.result.jittered)
 
     @staticmethod
     def backward(ctx: Any, *incoming: Any) -> Any:
-        alpha, beta, jacobian, variance, quad, *rest = ctx.saved_tensors
-        problem = Problem(*rest)
-        g_mean, g_variance, g_quad = incoming[:3]
-        gm, gv, gq = g_mean[:, None], g_variance[:, None], g_quad[:, None]
-        d_targets = gm * beta + 2 * gq * alpha
-        d_noises = -gm * alpha * beta + gv * beta * beta - gq * alpha * alpha
-        # scaling kernel and noises together scales variance by s and quad by 1/s; undo the noises' share
-        d_log_scale = 2 * (_sum(g_variance * variance - g_quad * quad) - _sum(d_noises * problem.noises))
-        grads = torch.stack([g_mean, g_variance, g_quad], dim=-1)
-        if ctx.engine == "batched":
-            d_kernel = batched.kernel_gradient(ctx.kernel, problem, alpha, beta, grads)
+        grads = incoming[:3]
+        if isinstance(ctx.result, batched.BatchedResult):
+            by_kernel, by_log_scale, by_targets, by_noises = batched.gradient(
+                ctx.kernel, ctx.problem, ctx.result, grads
+            )
         else:
-            d_kernel = torch.from_numpy((grads.numpy()[:, :, None] * jacobian.numpy()).sum(axis=(0, 1)))
-        d = len(problem.lengths)
-        return d_kernel[:d], d_log_scale, d_kernel[d:], d_targets, d_noises, None, None, None, None, None
+            g = fused.gradient(ctx.result, ctx.problem.noises, *(np.ascontiguousarray(x.numpy()) for x in grads))
+            by_kernel, by_targets, by_noises = (torch.from_numpy(x) for x in (g.kernel, g.targets, g.noises))
+            by_log_scale = torch.as_tensor(g.log_scale, dtype=by_kernel.dtype)
+        d = len(ctx.problem.lengths)
+        return by_kernel[:d], by_log_scale, by_kernel[d:], by_targets, by_noises, None, None, None, None, None

@@ -13,7 +13,7 @@ _JITTER = {torch.float64: 1e-10, torch.float32: 1e-5}  # first retry, relative t
 
 
 class BatchedResult(NamedTuple):
-    """As in `fused`, in torch; the Jacobian is left to `kernel_gradient`, which builds the kernel again."""
+    """As in `fused`, in torch; the Jacobian is left to `gradient`."""
 
     mean: torch.Tensor
     variance: torch.Tensor
@@ -65,27 +65,45 @@ def run(kernel: Kernel, problem: Problem, *, nested: bool = False) -> BatchedRes
     a, b = forward.unbind(-1)
     total = torch.cumsum if nested else torch.sum
     return BatchedResult(
-        total(a * b, -1), scale2 - total(b * b, -1), total(a * a, -1), back[..., 0], back[..., 1], retries
+        total(a * b, -1),
+        (scale2 - total(b * b, -1)).clamp_min(0),
+        total(a * a, -1),
+        back[..., 0],
+        back[..., 1],
+        retries,
     )
 
 
-def kernel_gradient(
-    kernel: Kernel, problem: Problem, alpha: torch.Tensor, beta: torch.Tensor, grads: torch.Tensor
-) -> torch.Tensor:
-    """Gradient (d + p,) by log length scales and log shapes, from those by the moments, (b, 3); alpha, beta: (b, k)."""
+class Gradient(NamedTuple):
+    """By log length scales and log shapes (d + p,), log kernel scale (), targets (b, k) and noises (b, k)."""
+
+    kernel: torch.Tensor
+    log_scale: torch.Tensor
+    targets: torch.Tensor
+    noises: torch.Tensor
+
+
+def gradient(kernel: Kernel, problem: Problem, result: BatchedResult, grads: tuple[torch.Tensor, ...]) -> Gradient:
+    """Gradients from those by the moments, (b,) each; builds the kernel again."""
     g = _geometry(kernel, problem)
-    g_mean, g_variance, g_quad = (x[:, None] for x in grads.unbind(-1))
+    alpha, beta = result.alpha, result.beta
+    g_mean, g_variance, g_quad = (x[:, None] for x in grads)
     scale2 = problem.scale * problem.scale
     # dK = -g_m (alpha beta' + beta alpha')/2 + g_v beta beta' - g_q alpha alpha', of rank three
     left = torch.stack([-g_mean * alpha, g_variance * beta, -g_quad * alpha], dim=-1)
     right = torch.stack([beta, beta, alpha], dim=-1)
     d_matrix = scale2 * (left @ right.mT)  # contracted with symmetric matrices only, so it need not be symmetric
     d_cross = scale2 * (g_mean * alpha - 2 * g_variance * beta)
-    by_length = -2 * (
+    by_kernel = -2 * (
         torch.einsum("bij,bijd->d", d_matrix * g.pair.slope, g.pairs.square())
         + torch.einsum("bi,bid->d", d_cross * g.near.slope, g.cross.square())
     )
-    if g.pair.shape_slope is None or g.near.shape_slope is None:
-        return by_length
-    by_shape = (d_matrix * g.pair.shape_slope).sum() + (d_cross * g.near.shape_slope).sum()
-    return torch.cat([by_length, by_shape.reshape(1)])
+    if g.pair.shape_slope is not None and g.near.shape_slope is not None:
+        by_shape = (d_matrix * g.pair.shape_slope).sum() + (d_cross * g.near.shape_slope).sum()
+        by_kernel = torch.cat([by_kernel, by_shape.reshape(1)])
+    by_noises = (left * right).sum(-1)
+    # scaling kernel and noises together scales variance by s and quad by 1/s; undo the noises' share
+    by_log_scale = 2 * (
+        (grads[1] * result.variance - grads[2] * result.quad).sum() - (by_noises * problem.noises).sum()
+    )
+    return Gradient(by_kernel, by_log_scale, g_mean * beta + 2 * g_quad * alpha, by_noises)

@@ -34,6 +34,7 @@ from nearfield._types import Problem
 from nearfield.kernels import Kernel, evaluate_profile
 
 _FLAGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nnan", "ninf", "nsz"}}
+_TOGETHER = 4  # columns whose weights are kept at a time while the gradient is summed; divides LANES
 
 
 @njit(**_FLAGS)
@@ -109,36 +110,31 @@ def _build(code, shape, x, ld, d, n, m, targets, ridge, a, slope, shape_slope, r
     `ridge` is noise / scale^2 for each neighbour; row m of column j holds the target, row m + 1 the cross-covariance.
     The cross-covariances' slopes go to column m of `slope`.
     """
-    for j in range(m):
-        start = (j // LANES) * LANES
-        column, column_slope = a[j * ld : j * ld + ld], slope[j * ld : j * ld + ld]
-        if j < n:
-            _squared_distances(x, ld, d, j, start, m, r2)
-            evaluate_profile(
-                code,
-                shape,
-                r2[start:],
-                m - start,
-                column[start:],
-                column_slope[start:],
-                shape_slope[j * ld + start : j * ld + ld],
-            )
-        else:
-            column[start:m] = 0
-            column_slope[start:m] = 0
-        column[n:m] = 0
-        column_slope[n:m] = 0
-        column_slope[start : j + 1] = 0
-        column[j] = 1 + ridge[j] if j < n else 1
-        column[m : m + LANES] = 0
-        if j < n:
-            column[m] = targets[j]
+    for j in range(n):
+        start, place = (j // LANES) * LANES, j * ld
+        first, last = place + start, place + m
+        _squared_distances(x, ld, d, j, start, m, r2)
+        evaluate_profile(code, shape, r2[start:], m - start, a[first:last], slope[first:last], shape_slope[first:])
+        for i in range(n, m):
+            a[place + i] = 0
+            slope[place + i] = 0
+        for i in range(start, j + 1):
+            slope[place + i] = 0
+        for i in range(LANES):
+            a[last + i] = 0
+        a[place + j] = 1 + ridge[j]
+        a[last] = targets[j]
+    for j in range(n, m):
+        for i in range((j // LANES) * LANES, m + LANES):
+            a[j * ld + i] = 0
+        a[j * ld + j] = 1
     _squared_distances(x, ld, d, m, 0, m, r2)
     cross, cross_slope = r2[ld : 2 * ld], slope[m * ld : m * ld + ld]
-    evaluate_profile(code, shape, r2, m, cross, cross_slope, shape_slope[m * ld : m * ld + ld])
-    cross_slope[n:m] = 0
+    evaluate_profile(code, shape, r2, m, cross, cross_slope, shape_slope[m * ld :])
     for j in range(n):
         a[j * ld + m + 1] = cross[j]
+    for j in range(n, m):
+        cross_slope[j] = 0
 
 
 @njit(**_FLAGS)
@@ -169,13 +165,13 @@ def _cross_weights(cross_slope, alpha, beta, m, ld, weights):
 
 
 @njit(**_FLAGS)
-def _contract_all(x, ld, d, j, start, m, weights, sums):
+def _contract_all(x, ld, d, j, columns, start, m, weights, sums):
     e = 0
     while e + 4 <= d:
-        contract_4(x, ld, e, j, start, m, weights, sums)
+        contract_4(x, ld, e, j, columns, start, m, weights, sums)
         e += 4
     while e < d:
-        contract_1(x, ld, e, j, start, m, weights, sums)
+        contract_1(x, ld, e, j, columns, start, m, weights, sums)
         e += 1
 
 
@@ -183,12 +179,14 @@ def _contract_all(x, ld, d, j, start, m, weights, sums):
 def _jacobian(x, ld, d, n, m, slope, alpha, beta, scale2, weights, sums, out):
     """out[w, e] = d (mean, variance, quad)[w] / d log length[e], from d r2 / d log length = -2 (difference)^2."""
     sums[: d * 3 * LANES] = 0
-    for j in range(n):
+    for j in range(0, n, _TOGETHER):
         start = (j // LANES) * LANES
-        pair_weights(slope, j * ld, ld, j, start, m, alpha, beta, weights)
-        _contract_all(x, ld, d, j, start, m, weights, sums)
+        columns = min(_TOGETHER, n - j)
+        for c in range(columns):
+            pair_weights(slope, (j + c) * ld, ld, j + c, start, m, alpha, beta, weights, c * 3 * ld)
+        _contract_all(x, ld, d, j, columns, start, m, weights, sums)
     _cross_weights(slope[m * ld : m * ld + ld], alpha, beta, m, ld, weights)
-    _contract_all(x, ld, d, m, 0, m, weights, sums)
+    _contract_all(x, ld, d, m, 1, 0, m, weights, sums)
     for e in range(d):
         for w in range(3):
             total = sums.dtype.type(0)
@@ -223,7 +221,7 @@ def _nested(a, ld, n, m, k, scale2, mean, variance, quad):
             ab += u * v
             bb += v * v
             aa += u * u
-        mean[j], variance[j], quad[j] = ab, scale2 * (1 - bb), aa / scale2
+        mean[j], variance[j], quad[j] = ab, scale2 * max(1 - bb, 0.0), aa / scale2
 
 
 @njit(cache=True, **_FLAGS)
@@ -259,7 +257,7 @@ def _rows(
     shape_slope = np.empty((kp + 1) * ld if shape.size else 0, dtype)
     x = np.empty(d * ld, dtype)
     r2 = np.empty(2 * ld, dtype)
-    weights = np.empty(3 * ld, dtype)
+    weights = np.empty(_TOGETHER * 3 * ld, dtype)
     sums = np.empty(d * 3 * LANES, dtype)
     inverse = np.empty(PANEL, dtype)
     dots = np.empty(PANEL * 2 * LANES, dtype)
@@ -289,7 +287,7 @@ def _rows(
                 ab += u * v
                 bb += v * v
                 aa += u * u
-            mean[r, 0], variance[r, 0], quad[r, 0] = ab, scale2 * (1 - bb), aa / scale2
+            mean[r, 0], variance[r, 0], quad[r, 0] = ab, scale2 * max(1 - bb, 0.0), aa / scale2
         if differentiate:
             _solve_back(a, ld, m, full_alpha, full_beta, dots)
             _jacobian(x, ld, d, n, m, slope, full_alpha, full_beta, scale2, weights, sums, jacobian[r])
@@ -298,6 +296,36 @@ def _rows(
             for i in range(k):
                 alpha[r, i] = full_alpha[i] / scale2 if i < n else 0
                 beta[r, i] = full_beta[i] if i < n else 0
+
+
+@njit(cache=True, **_FLAGS)
+def _backward(g_mean, g_variance, g_quad, alpha, beta, jacobian, variance, quad, noises, d_targets, d_noises, d_kernel):
+    """Write the gradients of `gradient`; returns that by the log kernel scale. All sums run in the order of the rows."""
+    b, k = alpha.shape
+    d_kernel[:] = 0
+    d_log_scale = 0.0
+    for r in range(b):
+        gm, gv, gq = g_mean[r], g_variance[r], g_quad[r]
+        # scaling kernel and noises together scales variance by s and quad by 1/s; undo the noises' share
+        share = gv * variance[r] - gq * quad[r]
+        for i in range(k):
+            u, v = alpha[r, i], beta[r, i]
+            d_targets[r, i] = gm * v + 2 * gq * u
+            d_noises[r, i] = -gm * u * v + gv * v * v - gq * u * u
+            share -= d_noises[r, i] * noises[r, i]
+        d_log_scale += 2 * share
+        for e in range(d_kernel.size):
+            d_kernel[e] += gm * jacobian[r, 0, e] + gv * jacobian[r, 1, e] + gq * jacobian[r, 2, e]
+    return d_log_scale
+
+
+class Gradient(NamedTuple):
+    """By log length scales and log shapes (d + p,), log kernel scale (), targets (b, k) and noises (b, k)."""
+
+    kernel: np.ndarray
+    log_scale: float
+    targets: np.ndarray
+    noises: np.ndarray
 
 
 class FusedResult(NamedTuple):
@@ -345,3 +373,16 @@ def run(kernel: Kernel, problem: Problem, *, differentiate: bool = False, nested
     if not nested:
         mean, variance, quad = mean[:, 0], variance[:, 0], quad[:, 0]
     return FusedResult(mean, variance, quad, alpha, beta, jacobian, int(jittered.sum()))
+
+
+def gradient(
+    result: FusedResult, noises: np.ndarray, g_mean: np.ndarray, g_variance: np.ndarray, g_quad: np.ndarray
+) -> Gradient:
+    """Gradients from those by the moments, (b,) each, and what the forward pass kept."""
+    by_targets, by_noises = np.empty_like(result.alpha), np.empty_like(result.alpha)
+    by_kernel = np.empty(result.jacobian.shape[-1], result.alpha.dtype)
+    by_log_scale = _backward(
+        g_mean, g_variance, g_quad, result.alpha, result.beta, result.jacobian, result.variance, result.quad, noises,
+        by_targets, by_noises, by_kernel,
+    )  # fmt: skip
+    return Gradient(by_kernel, by_log_scale, by_targets, by_noises)
