@@ -34,8 +34,8 @@ def best_of(func: Callable[[], object], repeats: int = 5, min_time: float = 0.2)
 def interleaved(funcs: dict[str, Callable[[], object]], repeats: int = 7, calls: int = 1) -> dict[str, Timing]:
     """Each of `funcs` timed in `repeats` turns of `calls`, so that all meet the same weather.
 
-    Every turn begins with calls that do not count: the threads of whoever ran before may still be spinning, which OpenMP
-    does for some milliseconds after its work is done.
+    Every turn begins with calls that do not count: the threads of whoever ran before may still be spinning, as those
+    of OpenMP do for some milliseconds after their work is done.
     """
     seconds: dict[str, list[float]] = {name: [] for name in funcs}
     for round_ in range(repeats):

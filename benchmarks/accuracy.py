@@ -33,7 +33,8 @@ def table(name: str, predictive: str, seeds: list[int]) -> str:
 
     def cell(key: str, digits: int = 4) -> str:
         values = np.array([r[key] for r in results])
-        return f"{values.mean():.{digits}f} ± {values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0:.{digits}f}"
+        error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+        return f"{values.mean():.{digits}f} ± {error:.{digits}f}"
 
     def beside(metric: str) -> str:
         best, method = paper_best(metric, name)
@@ -53,10 +54,9 @@ def main() -> None:
     parser.add_argument("--predictive", default="gaussian,calibrated")
     args = parser.parse_args()
     seeds = [int(s) for s in args.seeds.split(",")]
-    print(
-        "| data set | predictive | RMSE | paper LOO-k / best | NLL | paper | CRPS | paper | 50 % | 90 % | 95 % | k | fit, s |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    heads = ["data set", "predictive", "RMSE", "paper LOO-k / best", "NLL", "paper", "CRPS", "paper"]
+    heads += ["50 %", "90 %", "95 %", "k", "fit, s"]
+    print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     for name in args.datasets.split(","):
         for predictive in args.predictive.split(","):
             print(table(name, predictive, seeds), flush=True)

@@ -59,9 +59,8 @@ def main() -> None:
         after = [_seconds(step) for _ in range(15)]
         svgp = float(np.median(before + after))
         print(f"SVGP step, {dtype}: {1e3 * svgp:.0f} ms")
-        print(
-            f"  our fit {us['fit']:.1f} s = {us['fit'] / svgp:.0f} SVGP steps, {us['fit'] / (300 * svgp):.2f} of 300 steps"
-        )
+        steps = us["fit"] / svgp
+        print(f"  our fit {us['fit']:.1f} s = {steps:.0f} SVGP steps, {steps / 300:.2f} of 300 steps")
         print(f"  our prediction {us['predict']:.2f} s = {us['predict'] / svgp:.1f} SVGP steps")
     print(
         f"ours: k = {us['k']}, RMSE {us['rmse']:.4f}, NLL {us['nll']:.3f}, CRPS {us['crps']:.4f}, "

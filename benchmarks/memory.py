@@ -43,9 +43,8 @@ def main() -> None:
     print(f"  peak {r.peak_mb:.0f} MB, of which libraries and data {r.result['before']:.0f} MB")
     for n in (10_000, 100_000, 400_000):
         r = run_isolated(predict_rows, (n,))
-        print(
-            f"predict {n:,} rows: {r.result['added']:.0f} MB added to the peak; the inputs are {r.result['data']:.0f} MB"
-        )
+        added, data = r.result["added"], r.result["data"]
+        print(f"predict {n:,} rows: {added:.0f} MB added to the peak; the inputs are {data:.0f} MB")
 
 
 if __name__ == "__main__":

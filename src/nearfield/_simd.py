@@ -230,7 +230,7 @@ def pair_weights(
 
 
 def _squares(vectors: int) -> Callable[..., Any]:
-    """Make `squares(x, ld, d, j, i, r2)`: r2[i] = sum_e (x[e, i] - x[e, j])^2, e < d, for vectors * LANES rows from i."""
+    """Make `squares(x, ld, d, j, i, r2)`: r2[i] = sum_e (x[e, i] - x[e, j])^2, for vectors * LANES rows from i."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x = _data(context, builder, signature.args[0], args[0])

@@ -1,11 +1,13 @@
 """After training: how many neighbours to predict with, and the predictive distribution, both from left-out rows.
 
 The trained Gaussian process has one noise level for all rows, which data with varying noise do not obey. `quad` tells
-how rough a neighbourhood is. The head turns (mean, variance, quad) into a Student-t predictive
+how rough a neighbourhood is, over all k neighbours and over the nearest few. The head turns the moments of a row into a
+Student-t predictive
 
-    y ~ t_nu(mean, s^2),   s^2 = (c1 variance + c2 noise) ((2a + quad) / (2a + k))^g + floor^2
+    y ~ t_nu(mean, s^2)     s^2 = (c1 variance + c2 noise) R^g R_near^h exp(e1 m + e2 m^2) + floor^2
+    R = (2a + quad) / (2a + k)     R_near the same for the nearest few     m = mean, inside the range of left-out means
 
-with five scalars fitted by the likelihood of a few thousand left-out rows. The mean, hence the RMSE, is untouched.
+with eight scalars fitted by the likelihood of a few thousand left-out rows. The mean, hence the RMSE, is untouched.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ LARGEST_DF = 1e6  # a normal distribution for all purposes
 MOST_NEIGHBOURS = 512
 ALL_ROWS = 128  # up to so many other rows, all are neighbours and nothing needs choosing
 _LADDER = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-_PRICE = 0.02  # log density that prediction with 256 neighbours must earn over prediction at no cost
+_PRICE = 0.02  # accuracy that 256 neighbours must earn over ALL_ROWS neighbours, whose cost is not counted
 
 
 @dataclass(frozen=True)
@@ -37,19 +39,33 @@ class Head:
     noise_factor: float = 1.0  # c2
     prior_strength: float = 1.0  # a
     roughness: float = 0.0  # g
+    near_roughness: float = 0.0  # h
+    slope: float = 0.0  # e1
+    bend: float = 0.0  # e2
+    lowest: float = 0.0  # range of m
+    highest: float = 0.0
     df: float = math.inf  # nu
     floor: float = 0.0
 
     def scales(self, swept: Swept, noise: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         """Scale s (b,) of an observation and of the latent function."""
-        rough = (2 * self.prior_strength + swept.quad) / (2 * self.prior_strength + swept.used)
-        factor = rough**self.roughness
+        log_far, log_near = _log_roughness(swept, self.prior_strength)
+        m = np.clip(swept.mean, self.lowest, self.highest)
+        factor = np.exp(self.roughness * log_far + self.near_roughness * log_near + (self.slope + self.bend * m) * m)
         latent = self.latent_factor * swept.variance * factor
         return np.sqrt(latent + self.noise_factor * noise * factor + self.floor**2), np.sqrt(latent)
 
     def distribution(self, loc: np.ndarray, scale: np.ndarray) -> metrics.Predictive:
         """A frozen scipy.stats distribution over rows."""
         return scipy.stats.norm(loc, scale) if math.isinf(self.df) else scipy.stats.t(self.df, loc, scale)
+
+
+def _log_roughness(swept: Swept, a: float) -> tuple[np.ndarray, np.ndarray]:
+    """log R and log R_near (b,)."""
+    return (
+        np.log((2 * a + swept.quad) / (2 * a + swept.used)),
+        np.log((2 * a + swept.near_quad) / (2 * a + swept.near_used)),
+    )
 
 
 @dataclass(frozen=True)
@@ -96,13 +112,13 @@ def fit_head(rows: LeftOut, floor: float) -> Head:
     """The Student-t head for left-out rows of a single k, or what is left of it where it would do harm.
 
     The likelihood gives the shape; the scale is then set to cover 90 % of these rows. A head is kept only if neither
-    its CRPS nor its coverage is worse than the Gaussian's on them; otherwise the roughness is left out, and the
+    its CRPS nor its coverage is worse than the Gaussian's on them; otherwise a plain Student-t is tried, and the
     Gaussian itself is the last resort.
     """
     gaussian = Head()
     limits = _harm(rows, gaussian)
-    for use_roughness in (True, False):
-        head = _cover(rows, _maximise(rows, floor, use_roughness))
+    for varying in (True, False):
+        head = _cover(rows, _maximise(rows, floor, varying))
         if all(a <= b for a, b in zip(_harm(rows, head), limits, strict=True)):
             return head
     return gaussian
@@ -137,52 +153,61 @@ def _cover(rows: LeftOut, head: Head, level: float = 0.9) -> Head:
     return replace(head, latent_factor=head.latent_factor * factor, noise_factor=head.noise_factor * factor)
 
 
-_START = np.array([0.0, 0.0, 0.0, 0.5, math.log(6.0)])  # log c1, log c2, log a, g, log(nu - SMALLEST_DF)
-_LIMITS = ((-7.0, 7.0), (-7.0, 7.0), (-5.0, 8.0), (-1.0, 3.0), (-6.0, math.log(LARGEST_DF)))
+# log c1, log c2, log a, log(nu - SMALLEST_DF), g, h, e1, e2
+_START = np.array([0.0, 0.0, 0.0, math.log(6.0), 0.5, 0.0, 0.0, 0.0])
+_LIMITS = ((-7.0, 7.0), (-7.0, 7.0), (-5.0, 8.0), (-6.0, math.log(LARGEST_DF)), (-1, 3), (-1, 3), (-2, 2), (-1, 1))
+_VARYING = slice(4, 8)  # those that make the scale differ between rows of equal variance
 
 
-def _maximise(rows: LeftOut, floor: float, use_roughness: bool) -> Head:
+def _maximise(rows: LeftOut, floor: float, varying: bool) -> Head:
     """Maximum likelihood with a weak prior around `_START`, which matters for a handful of rows only."""
     limits, start = list(_LIMITS), _START.copy()
-    if not use_roughness:
-        limits[3], start[3] = (0.0, 0.0), 0.0
+    if not varying:
+        limits[_VARYING], start[_VARYING] = [(0.0, 0.0)] * 4, 0.0
+    span = (float(rows.swept.mean.min()), float(rows.swept.mean.max()))
     best = scipy.optimize.minimize(
         _negative_log_posterior, start, args=(rows, floor), jac=True, method="L-BFGS-B", bounds=limits
     )
-    c1, c2, a, g, excess = best.x
-    return Head(math.exp(c1), math.exp(c2), math.exp(a), float(g), SMALLEST_DF + math.exp(excess), floor)
+    c1, c2, a, excess = np.exp(best.x[:4]).tolist()
+    g, h, e1, e2 = best.x[_VARYING].tolist()
+    return Head(c1, c2, a, g, h, e1, e2, *span, SMALLEST_DF + excess, floor)
 
 
 def _negative_log_posterior(theta: np.ndarray, rows: LeftOut, floor: float) -> tuple[float, np.ndarray]:
     """Mean negative log density of the rows plus the prior, and its gradient by theta (see `_START`)."""
-    c1, c2, a = np.exp(theta[:3])
-    g, excess = theta[3], math.exp(theta[4])
+    c1, c2, a, excess = np.exp(theta[:4])
+    g, h, e1, e2 = theta[_VARYING]
+    swept, m = rows.swept, rows.swept.mean
     df = SMALLEST_DF + excess
-    above, below = 2 * a + rows.swept.quad, 2 * a + rows.swept.used
-    log_rough = np.log(above / below)
-    factor = np.exp(g * log_rough)
-    latent, noise = c1 * rows.swept.variance * factor, c2 * rows.noise * factor
+    log_far, log_near = _log_roughness(swept, a)
+    factor = np.exp(g * log_far + h * log_near + (e1 + e2 * m) * m)
+    latent, noise = c1 * swept.variance * factor, c2 * rows.noise * factor
     squared = latent + noise + floor**2
-    ratio = (rows.y - rows.swept.mean) ** 2 / (df * squared)
+    ratio = (rows.y - m) ** 2 / (df * squared)
     tail, log_tail = ratio / (1 + ratio), np.log1p(ratio)
     log_density = (
         gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * np.log(df * math.pi * squared) - (df + 1) / 2 * log_tail
     )  # fmt: skip
     by_squared = ((df + 1) * tail - 1) / (2 * squared)
+    by_factor = by_squared * (latent + noise)  # by the logarithm of the factor
     by_df = 0.5 * (digamma((df + 1) / 2) - digamma(df / 2) - 1 / df - log_tail + (df + 1) / df * tail)
-    gradients = (
-        by_squared * latent,
-        by_squared * noise,
-        by_squared * (latent + noise) * g * 2 * a * (1 / above - 1 / below),
-        by_squared * (latent + noise) * log_rough,
-        by_df * excess,
+    far_by_a = 1 / (2 * a + swept.quad) - 1 / (2 * a + swept.used)
+    near_by_a = 1 / (2 * a + swept.near_quad) - 1 / (2 * a + swept.near_used)
+    gradients = np.stack(
+        [
+            by_squared * latent,
+            by_squared * noise,
+            by_factor * 2 * a * (g * far_by_a + h * near_by_a),
+            by_df * excess,
+            by_factor * log_far,
+            by_factor * log_near,
+            by_factor * m,
+            by_factor * m * m,
+        ]
     )
     total = rows.weights.sum()
     value = (0.125 * np.sum((theta - _START) ** 2) - np.sum(rows.weights * log_density)) / total
-    gradient = [
-        (0.25 * (t - s) - np.sum(rows.weights * d)) / total for t, s, d in zip(theta, _START, gradients, strict=True)
-    ]
-    return float(value), np.array(gradient)
+    return float(value), (0.25 * (theta - _START) - gradients @ rows.weights) / total
 
 
 @dataclass(frozen=True)
@@ -210,7 +235,7 @@ def choose_k(rows: LeftOut, floor: float, calibrated: bool) -> Choice:
     heads = {int(k): fit_head(rows.at(k), floor) if calibrated else Head() for k in rows.ks}
     curve = {k: _accuracy(rows.at(k), head, calibrated) for k, head in heads.items()}
     best = max(curve, key=lambda k: curve[k])
-    k = max(curve, key=lambda k: curve[k] - _PRICE * _work(k) / _work(256))
+    k = max(curve, key=lambda k: curve[k] - _price(k))
     reason = _describe(rows.at(k), heads[k])
     if k != best:
         cost = _work(best) / _work(k)
@@ -226,6 +251,11 @@ def _accuracy(rows: LeftOut, head: Head, calibrated: bool) -> float:
 
 def _describe(rows: LeftOut, head: Head) -> str:
     return f"left-out RMSE {rows.rmse():.4f}, CRPS {rows.crps(head):.4f}, log density {rows.log_score(head):.3f}"
+
+
+def _price(k: int) -> float:
+    """Up to ALL_ROWS neighbours a prediction takes well under a tenth of a millisecond and costs nothing."""
+    return _PRICE * max(0.0, _work(k) - _work(ALL_ROWS)) / (_work(256) - _work(ALL_ROWS))
 
 
 def _work(k: int) -> float:

@@ -141,13 +141,13 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """X (n, d), y, weights and known noise variances (n,) as finite float64, rows of weight zero left out."""
         _refuse_text(X)
+        _refuse_missing_target(y)
         X, y = validate_data(
             self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite=False, reset=reset, ensure_min_samples=1
         )
         names = getattr(self, "feature_names_in_", None)
         _refuse_not_finite(X, names)
         y = np.asarray(y, dtype=np.float64)
-        _refuse_not_finite(y[:, None], ["the target y"])
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
             raise ValueError("sample_weight is zero for every row: at least one row must count.")
@@ -403,6 +403,16 @@ def _refuse_text(X: Any) -> None:
                 f"column {name!r} is not numeric (for example {values[0]!r}): encode it, for example with "
                 "sklearn.preprocessing.OneHotEncoder, or drop it. (The command line encodes text columns by itself.)"
             )
+
+
+def _refuse_missing_target(y: Any) -> None:
+    """Count the missing targets, which scikit-learn would not."""
+    try:
+        values = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError):
+        return  # not numbers: scikit-learn says so
+    if values.ndim == 1:
+        _refuse_not_finite(values[:, None], ["the target y"])
 
 
 def _numbers(values: np.ndarray) -> bool:

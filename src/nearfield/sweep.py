@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,24 +13,31 @@ from nearfield.neighbours import Groups, NeighbourIndex, build_index
 _BLOCK_NUMBERS = 2**20  # neighbours held at a time, over all rows of a block
 
 
+NEAR = 16  # neighbours that tell about the closest surroundings of a row
+
+
 @dataclass(frozen=True)
 class Swept:
     """Latent moments of b rows, each (b,), or (b, len(ks)) where asked for several k.
 
-    `used` is how many observations each row was predicted from: its neighbours, each as often as it counts.
+    `used` is how many observations each row was predicted from: its neighbours, each as often as it counts. `near_quad`
+    and `near_used` are the same as `quad` and `used` for the nearest NEAR neighbours.
     """
 
     mean: np.ndarray
     variance: np.ndarray
     quad: np.ndarray
     used: np.ndarray
-    jittered: int
+    near_quad: np.ndarray
+    near_used: np.ndarray
+    jittered: int = 0
 
     def at(self, column: int) -> Swept:
         """The moments for one of the k asked for."""
-        return Swept(
-            self.mean[:, column], self.variance[:, column], self.quad[:, column], self.used[:, column], self.jittered
-        )
+        return replace(self, **{name: getattr(self, name)[:, column] for name in _MOMENTS})
+
+
+_MOMENTS = ("mean", "variance", "quad", "used", "near_quad", "near_used")
 
 
 class Sweeper:
@@ -69,20 +76,19 @@ class Sweeper:
         parts = []
         for block in _blocks(len(query), k):
             ids = torch.from_numpy(self.index.query(query[block] / self.model.lengths, self._reach(k)).ids)
-            with torch.no_grad():
-                m = self.model.latent(self.rows, torch.from_numpy(query[block]), ids)
-            used = self._counts(ids, None).sum(-1)
-            parts.append(Swept(m.mean.numpy(), m.variance.numpy(), m.quad.numpy(), used, m.jittered))
-        return _join(parts)
+            parts.append(self._nested(torch.from_numpy(query[block]), ids, np.array([k]), None))
+        return _join(parts).at(0)
 
-    def _nested(self, query: torch.Tensor, ids: torch.Tensor, ks: np.ndarray, own: torch.Tensor) -> Swept:
+    def _nested(self, query: torch.Tensor, ids: torch.Tensor, ks: np.ndarray, own: torch.Tensor | None) -> Swept:
         with torch.no_grad():
             m = self.model.latent(self.rows, query, ids, own=own, nested=True)
-        depths = np.array([self._reach(int(k)) for k in ks])
-        columns = depths - 1
-        used = np.cumsum(self._counts(ids, own), axis=-1)[:, columns]
-        mean, variance, quad = (x.numpy()[:, columns] for x in (m.mean, m.variance, m.quad))
-        return Swept(mean, variance, quad, used, m.jittered)
+        last = np.array([self._reach(int(k)) for k in ks]) - 1
+        near = np.minimum(last, NEAR - 1)
+        mean, variance, quad = (x.numpy() for x in (m.mean, m.variance, m.quad))
+        used = np.cumsum(self._counts(ids, own), axis=-1)
+        return Swept(
+            mean[:, last], variance[:, last], quad[:, last], used[:, last], quad[:, near], used[:, near], m.jittered
+        )
 
     def _counts(self, ids: torch.Tensor, own: torch.Tensor | None) -> np.ndarray:
         """How often each neighbour counts (b, k), zero where there is none."""
@@ -95,7 +101,5 @@ def _blocks(n: int, k: int) -> list[slice]:
 
 
 def _join(parts: list[Swept]) -> Swept:
-    mean, variance, quad, used = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("mean", "variance", "quad", "used")
-    )
-    return Swept(mean, variance, quad, used, sum(part.jittered for part in parts))
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _MOMENTS}
+    return replace(parts[0], **joined, jittered=sum(part.jittered for part in parts))

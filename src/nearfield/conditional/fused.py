@@ -300,7 +300,7 @@ def _rows(
 
 @njit(cache=True, **_FLAGS)
 def _backward(g_mean, g_variance, g_quad, alpha, beta, jacobian, variance, quad, noises, d_targets, d_noises, d_kernel):
-    """Write the gradients of `gradient`; returns that by the log kernel scale. All sums run in the order of the rows."""
+    """Write the gradients of `gradient`; returns that by the log kernel scale. Sums run in the order of the rows."""
     b, k = alpha.shape
     d_kernel[:] = 0
     d_log_scale = 0.0

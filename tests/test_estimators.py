@@ -1,0 +1,499 @@
+"""GPRegressor as its users meet it."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import time
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from nearfield import GPRegressor, ModelFileError, TrainingRowsWarning
+from nearfield.datasets import robot_arm
+from nearfield.fitting import standardise
+from nearfield.kernels import KERNELS
+from nearfield.metrics import Scores
+from nearfield.persistence import read_file, write_file
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
+
+
+@parametrize_with_checks([GPRegressor()])
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def arm():
+    X, y = robot_arm(2500, random_state=0)
+    return X[:2000], y[:2000], X[2000:], y[2000:]
+
+
+@pytest.fixture(scope="module")
+def model(arm):
+    return GPRegressor(random_state=0).fit(*arm[:2])
+
+
+def quick(**arguments):
+    return GPRegressor(**{"max_steps": 20, "refresh_every": 10, "random_state": 0, **arguments})
+
+
+def small(n=300, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    return X, np.sin(X[:, 0]) + 0.1 * rng.standard_normal(n)
+
+
+# --- predictions ----------------------------------------------------------------------------------------------------
+
+
+def test_defaults_predict_well_and_are_calibrated(arm, model):
+    X, y, X_new, y_new = arm
+    scores = Scores.of(y_new, model.predict_dist(X_new)).as_dict()
+    assert scores["rmse"] < 0.15 * y.std()
+    assert 0.85 < scores["coverage_90"] < 0.95
+    gaussian = GPRegressor(predictive="gaussian", random_state=0).fit(X, y)
+    assert scores["nll"] < Scores.of(y_new, gaussian.predict_dist(X_new)).as_dict()["nll"]
+    assert gaussian.predict_dist(X_new).dist.name == "norm"
+
+
+def test_the_ways_to_predict_agree(arm, model):
+    X_new, y_new = arm[2], arm[3]
+    mean, std = model.predict(X_new, return_std=True)
+    dist = model.predict_dist(X_new)
+    np.testing.assert_array_equal(mean, model.predict(X_new))
+    np.testing.assert_allclose(std, dist.std())
+    low, high = model.predict_interval(X_new, coverage=0.8)
+    np.testing.assert_allclose(low, dist.ppf(0.1))
+    np.testing.assert_allclose(high, dist.ppf(0.9))
+    quantiles = model.predict_quantiles(X_new, [0.1, 0.5, 0.9])
+    assert quantiles.shape == (len(X_new), 3)
+    np.testing.assert_allclose(quantiles[:, 1], mean)
+    np.testing.assert_allclose(model.predict_quantiles(X_new, 0.1), low)
+    assert model.log_score(X_new, y_new) == pytest.approx(dist.logpdf(y_new).mean())
+    assert 0.97 < model.score(X_new, y_new) < 1
+
+
+def test_latent_uncertainty_leaves_the_noise_out(arm, model):
+    _, observed = model.predict(arm[2], return_std=True)
+    _, latent = model.predict(arm[2], return_std=True, uncertainty="latent")
+    assert (latent < observed).all()
+    assert (latent > 0).all()
+    with pytest.raises(ValueError, match="uncertainty is 'epistemic': expected one of 'observation', 'latent'"):
+        model.predict(arm[2], uncertainty="epistemic")
+
+
+def test_predictions_do_not_depend_on_the_other_rows_or_on_threads(arm, model, monkeypatch):
+    X_new = arm[2][:200]
+    whole = np.stack(model.predict(X_new, return_std=True))
+    monkeypatch.setenv("NEARFIELD_THREADS", "1")
+    np.testing.assert_array_equal(np.stack(model.predict(X_new, return_std=True)), whole)
+    np.testing.assert_array_equal(np.stack(model.predict(X_new[::-1], return_std=True))[:, ::-1], whole)
+    one_by_one = [model.predict(row[None])[0] for row in X_new[:20]]
+    np.testing.assert_array_equal(one_by_one, whole[0, :20])
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e-3, 1e5, 1e100])
+def test_units_do_not_matter(scale):
+    X, y = small()
+    base = quick().fit(X, y).predict(X, return_std=True)
+    scaled = quick().fit(X * scale, y * scale).predict(X * scale, return_std=True)
+    np.testing.assert_allclose(np.stack(scaled) / scale, np.stack(base), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_fits_and_survives_the_file(kernel, tmp_path):
+    X, y = small()
+    model = quick(kernel=kernel).fit(X, y)
+    assert model.score(X, y) > 0.5
+    model.save(tmp_path / "m.nearfield")
+    np.testing.assert_array_equal(GPRegressor.load(tmp_path / "m.nearfield").predict(X), model.predict(X))
+
+
+def test_engines_give_the_same_model():
+    X, y = small()
+    fused, batched = (
+        quick(engine=engine, k=16).fit(X, y).predict(X, return_std=True) for engine in ("fused", "batched")
+    )
+    np.testing.assert_allclose(np.stack(fused), np.stack(batched), rtol=1e-6)
+
+
+def test_few_rows_are_an_exact_gaussian_process():
+    """N <= 129: every row is used, and the prediction is the textbook one at the learned hyper-parameters."""
+    X, y = small(60, 2)
+    model = GPRegressor(predictive="gaussian", random_state=0).fit(X, y)
+    assert model.k_ == 59
+    X_new = np.random.default_rng(1).standard_normal((25, 2))
+
+    def kernel(A, B):
+        q = math.sqrt(5) * np.sqrt((((A[:, None] - B[None]) / model.length_scales_) ** 2).sum(-1))
+        return model.kernel_scale_**2 * (1 + q + q * q / 3) * np.exp(-q)
+
+    prior = float(model._fit.predictor.model.mean) * y.std() + y.mean()
+    K = kernel(X, X) + model.noise_std_**2 * np.eye(60)
+    mean = prior + kernel(X_new, X) @ np.linalg.solve(K, y - prior)
+    variance = model.kernel_scale_**2 - np.sum(kernel(X_new, X) * np.linalg.solve(K, kernel(X, X_new)).T, axis=1)
+    found, std = model.predict(X_new, return_std=True)
+    np.testing.assert_allclose(found, mean, atol=1e-7)
+    np.testing.assert_allclose(std, np.sqrt(variance + model.noise_std_**2), rtol=1e-6)
+
+
+def test_left_out_predictions_are_those_of_a_model_without_the_row():
+    X, y = small(80, 2)
+    model = quick(k=10).fit(X, y)
+    loo = model.loo_
+    assert loo.mean.shape == loo.std.shape == loo.residual.shape == (80,)
+    np.testing.assert_allclose(loo.residual, y - loo.mean)
+    for i in (0, 17, 79):
+        keep = np.arange(80) != i
+        mean, std = with_rows(model, X[keep], y[keep]).predict(X[i : i + 1], return_std=True)
+        assert loo.mean[i] == pytest.approx(mean[0], abs=1e-10)
+        assert loo.std[i] == pytest.approx(std[0], abs=1e-10)
+
+
+# --- k --------------------------------------------------------------------------------------------------------------
+
+
+def test_k_is_chosen_said_and_within_reach(arm, model):
+    assert 8 <= model.k_ <= 512
+    assert f"k = {model.k_}: left-out RMSE" in str(model.summary_)
+    assert model.summary_.as_dict()["k"] == model.k_
+    fixed = quick(k=7).fit(*arm[:2])
+    assert fixed.k_ == 7
+    assert "k = 7: as asked for" in str(fixed.summary_)
+
+
+def test_k_beyond_the_rows_is_clamped_and_said():
+    X, y = small(20)
+    with pytest.warns(UserWarning, match="k = 500 is more than the 19 other rows: using 19"):
+        model = quick(k=500).fit(X, y)
+    assert model.k_ == 19
+
+
+# --- weights and noise ----------------------------------------------------------------------------------------------
+
+
+def test_zero_weight_is_no_row_and_integer_weight_is_repetition():
+    X, y = small(40)
+    weights = np.random.default_rng(0).integers(0, 4, 40)
+    weighted = quick().fit(X, y, sample_weight=weights)
+    repeated = quick().fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    X_new = small(20, seed=5)[0]
+    np.testing.assert_allclose(weighted.predict(X_new), repeated.predict(X_new), rtol=1e-5)
+    assert weighted.n_rows_ == (weights > 0).sum()
+
+
+def test_known_noise_makes_a_row_count_less():
+    X, y = small(400)
+    bad = np.arange(400) % 4 == 0
+    y_bad = y + np.where(bad, 5 * np.random.default_rng(1).standard_normal(400), 0)
+    X_new = small(200, seed=9)[0]
+    truth = np.sin(X_new[:, 0])
+    told = GPRegressor(random_state=0).fit(X, y_bad, noise_variance=np.where(bad, 25.0, 0.0))
+    untold = GPRegressor(random_state=0).fit(X, y_bad)
+    assert np.mean((told.predict(X_new) - truth) ** 2) < 0.3 * np.mean((untold.predict(X_new) - truth) ** 2)
+    with pytest.raises(ValueError, match=r"noise_variance has shape \(3,\): expected \(400,\)"):
+        quick().fit(X, y, noise_variance=np.ones(3))
+
+
+# --- appending rows -------------------------------------------------------------------------------------------------
+
+
+def with_rows(model, X, y):
+    """The model's hyper-parameters on other rows, built anew."""
+    old = model._fit
+    rows = standardise(X, y, np.ones(len(y)), np.zeros(len(y)), old.inputs, old.target)
+    other = pickle.loads(pickle.dumps(model))
+    other._adopt(replace(old, predictor=replace(old.predictor, rows=rows)))
+    return other
+
+
+def test_update_equals_a_model_built_with_all_rows():
+    X, y = small(500)
+    model = quick(k=20).fit(X[:400], y[:400])
+    before = model.predict(X[400:])
+    grown = pickle.loads(pickle.dumps(model)).update(X[400:450], y[400:450]).update(X[450:], y[450:])
+    assert grown.n_rows_ == 500
+    assert len(grown.loo_.mean) == 500
+    X_new = small(50, seed=3)[0]
+    whole = with_rows(model, X, y)
+    np.testing.assert_array_equal(
+        np.stack(grown.predict(X_new, return_std=True)), np.stack(whole.predict(X_new, return_std=True))
+    )
+    assert np.mean((grown.predict(X[400:]) - y[400:]) ** 2) < np.mean((before - y[400:]) ** 2)
+    with pytest.raises(ValueError, match="4 features"):
+        grown.update(np.ones((2, 4)), np.ones(2))
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_data_frames_and_column_names(frame):
+    X, y = small()
+    table = frame({"depth": X[:, 0], "speed": X[:, 1], "angle": X[:, 2]})
+    model = quick().fit(table, y)
+    assert list(model.feature_names_in_) == ["depth", "speed", "angle"]
+    assert list(model.feature_relevance_) == ["depth", "speed", "angle"]
+    assert max(model.feature_relevance_, key=model.feature_relevance_.get) == "depth"
+    np.testing.assert_array_equal(model.predict(table), quick().fit(X, y).predict(X))
+    renamed = frame({"depth": X[:, 0], "sped": X[:, 1], "angle": X[:, 2]})
+    with pytest.raises(ValueError, match=r"(?s)unseen at fit time:\n- sped\n.*yet now missing:\n- speed"):
+        model.predict(renamed)
+    text = frame({"depth": X[:, 0], "speed": ["fast"] * len(X), "angle": X[:, 2]})
+    with pytest.raises(ValueError, match=r"column 'speed' is not numeric .*'fast'"):
+        quick().fit(text, y)
+    gaps = frame({"depth": X[:, 0], "speed": np.where(np.arange(len(X)) < 3, np.nan, X[:, 1]), "angle": X[:, 2]})
+    with pytest.raises(ValueError, match=r"NaN: column 'speed' has 3 missing or infinite values in 300 rows"):
+        quick().fit(gaps, y)
+
+
+# --- scikit-learn ---------------------------------------------------------------------------------------------------
+
+
+def test_pipeline_grid_search_and_clone():
+    X, y = small(200)
+    pipeline = make_pipeline(StandardScaler(), quick())
+    search = GridSearchCV(pipeline, {"gpregressor__kernel": ["rbf", "matern52"]}, cv=2, n_jobs=2).fit(X, y)
+    assert search.best_score_ > 0.5
+    copy = clone(search.best_estimator_[-1])
+    assert copy.get_params() == search.best_estimator_[-1].get_params()
+    assert not hasattr(copy, "k_")
+
+
+def test_a_pickled_model_predicts_the_same():
+    X, y = small()
+    model = quick().fit(X, y)
+    expected = model.predict(X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), expected)
+
+
+def test_same_seed_same_bits(arm, model):
+    again = GPRegressor(random_state=0).fit(*arm[:2])
+    np.testing.assert_array_equal(np.stack(again.predict(arm[2], True)), np.stack(model.predict(arm[2], True)))
+
+
+def test_real_data_of_scikit_learn():
+    X, y = load_diabetes(return_X_y=True)
+    model = GPRegressor(random_state=0).fit(X[:350], y[:350])
+    assert model.score(X[350:], y[350:]) > 0.35
+    low, high = model.predict_interval(X[350:])
+    assert 0.8 < np.mean((low <= y[350:]) & (y[350:] <= high)) < 1
+
+
+# --- the file -------------------------------------------------------------------------------------------------------
+
+
+def test_a_loaded_model_is_the_saved_one(arm, model, tmp_path):
+    path = tmp_path / "arm.nearfield"
+    with pytest.warns(TrainingRowsWarning, match="contains the 2,000 training rows"):
+        model.save(path, extra={"note": [1, "two"]})
+    loaded = GPRegressor.load(path)
+    for method in ("predict", "predict_interval"):
+        np.testing.assert_array_equal(getattr(loaded, method)(arm[2]), getattr(model, method)(arm[2]))
+    assert loaded.get_params() == {**model.get_params(), "random_state": None}
+    assert loaded.extra_ == {"note": [1, "two"]}
+    assert loaded.summary_ == model.summary_
+    assert loaded.feature_relevance_ == model.feature_relevance_
+    np.testing.assert_array_equal(
+        loaded.update(arm[2], arm[3]).predict(arm[0][:50]),
+        pickle.loads(pickle.dumps(model)).update(arm[2], arm[3]).predict(arm[0][:50]),
+    )
+
+
+def test_names_survive_the_file(tmp_path):
+    X, y = small()
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    quick().fit(table, y).save(tmp_path / "m.nearfield")
+    loaded = GPRegressor.load(tmp_path / "m.nearfield")
+    assert list(loaded.feature_names_in_) == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.predict(table[["b", "a", "c"]])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda h, a: h.update(estimator="GPClassifier"), "holds a 'GPClassifier'"),
+        (lambda h, a: h["parameters"].update(kernel="evil"), "unknown kernel 'evil'"),
+        (lambda h, a: h["parameters"].pop("k"), "parameters are"),
+        (lambda h, a: h.update(k=0), "k = 0"),
+        (lambda h, a: h.update(k="many"), "'k'"),
+        (lambda h, a: h["head"].update(shift=1.0), "does not make sense"),
+        (lambda h, a: h.update(columns=["a"]), "column names do not fit"),
+        (lambda h, a: a.pop("rows.targets"), "rows.targets"),
+        (lambda h, a: a.update({"rows.targets": a["rows.targets"][:-1]}), "rows.targets"),
+        (lambda h, a: a["rows.inputs"].__setitem__((0, 0), np.nan), "not finite"),
+        (lambda h, a: a.update({"hyper.log_lengths": np.zeros(7)}), "hyper.log_lengths"),
+        (lambda h, a: a.update({"inputs.scale": np.zeros((3, 3))}), "inputs.scale"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(tmp_path, change, message):
+    X, y = small(30)
+    quick().fit(X, y).save(tmp_path / "m.nearfield")
+    header, arrays = read_file(tmp_path / "m.nearfield")
+    change(header, arrays)
+    write_file(tmp_path / "bad.nearfield", header, arrays)
+    with pytest.raises(ModelFileError, match=message) as caught:
+        GPRegressor.load(tmp_path / "bad.nearfield")
+    assert "bad.nearfield" in str(caught.value)
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+def test_a_crashed_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch):
+    X, y = small(600)
+    path = tmp_path / "fit.checkpoint"
+    arguments = {"max_steps": 60, "refresh_every": 10, "random_state": 0, "checkpoint": path}
+    whole = GPRegressor(**arguments).fit(X, y)
+    assert not path.exists()
+    from nearfield import fitting
+
+    writes = []
+
+    def write_then_crash(*args):
+        write_file(*args)
+        writes.append(args)
+        if len(writes) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "write_file", write_then_crash)
+        with pytest.raises(KeyboardInterrupt):
+            GPRegressor(**arguments).fit(X, y)
+    assert path.exists()
+    with pytest.raises(ValueError, match="belongs to other data or settings"):
+        GPRegressor(**arguments).fit(X + 1, y * 2 + X[:, 1])
+    resumed = GPRegressor(**arguments).fit(X, y)
+    assert not path.exists()
+    np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
+
+
+# --- strange and bad input ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 9])
+def test_a_handful_of_rows(n):
+    X, y = small(n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = quick().fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert np.isfinite(mean).all()
+    assert np.isfinite(std).all()
+    assert (std > 0).all()
+    assert np.isfinite(model.loo_.std).all()
+
+
+def test_duplicates_constant_columns_and_lattices():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 4, 500), rng.integers(0, 4, 500), np.full(500, 3.0)]).astype(float)
+    y = X[:, 0] + 0.1 * rng.standard_normal(500)
+    model = GPRegressor(random_state=0).fit(X, y)
+    low, high = model.predict_interval(X)
+    assert model.score(X, y) > 0.95
+    assert 0.8 < np.mean((low <= y) & (y <= high)) < 0.98
+
+
+def test_duplicated_rows_do_not_leak_their_targets():
+    """Each row twice with independent noise: left-out residuals keep the noise."""
+    X, _ = small(300, 1)
+    X = np.repeat(X, 2, axis=0)
+    y = np.sin(X[:, 0]) + 0.5 * np.random.default_rng(2).standard_normal(600)
+    model = GPRegressor(random_state=0).fit(X, y)
+    assert model.noise_std_ == pytest.approx(0.5, rel=0.15)
+    assert model.loo_.residual.std() == pytest.approx(0.5, rel=0.15)
+
+
+def test_a_constant_target_works_with_a_warning():
+    X, _ = small(50)
+    with pytest.warns(UserWarning, match=r"the target is constant \(5\)"):
+        model = quick().fit(X, np.full(50, 5.0))
+    mean, std = model.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, 5.0, atol=1e-6)
+    assert np.isfinite(std).all()
+    assert (std > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kernel": "matern"}, "unknown kernel 'matern'. Did you mean 'matern"),
+        ({"k": 0}, "k is 0: expected 'auto' or a whole number of at least 1"),
+        ({"k": "many"}, "k is 'many'"),
+        ({"k": 2.5}, "k is 2.5"),
+        ({"predictive": "student"}, "predictive is 'student': expected one of 'calibrated', 'gaussian'"),
+        ({"engine": "gpu"}, "engine is 'gpu': expected one of 'fused', 'batched'"),
+        ({"max_steps": 0}, "max_steps is 0"),
+        ({"batch_size": -3}, "batch_size is -3"),
+        ({"learning_rate": 0}, "learning_rate is 0"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        GPRegressor(**arguments).fit(*small(20))
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (np.full((5, 2), np.nan), np.ones(5), "NaN: column 0 has 5 missing or infinite values in 5 rows"),
+        (np.full((5, 2), np.inf), np.ones(5), r"infinity \(inf\): column 0"),
+        (np.ones((5, 2)), np.array([1, 2, np.nan, 4, 5]), "the target y has 1 missing"),
+        (np.ones((0, 2)), np.ones(0), "0 sample"),
+        (np.ones((5, 2)), np.ones(4), "inconsistent numbers of samples"),
+        (np.ones((5, 2)), np.array(["a"] * 5), "could not convert string to float|Unable to convert"),
+        (np.array([["a", "b"]] * 5), np.ones(5), "could not convert string to float|Unable to convert"),
+        (np.ones(5), np.ones(5), "Expected 2D array"),
+    ],
+)
+def test_bad_input_is_named_at_once(X, y, message):
+    began = time.perf_counter()
+    with pytest.raises(ValueError, match=message):
+        GPRegressor().fit(X, y)
+    assert time.perf_counter() - began < 5
+
+
+def test_bad_requests_are_named(model, arm):
+    with pytest.raises(ValueError, match="coverage is 90: expected a number between 0 and 1"):
+        model.predict_interval(arm[2], coverage=90)
+    with pytest.raises(ValueError, match="expected probabilities between 0 and 1"):
+        model.predict_quantiles(arm[2], [0.5, 1.5])
+    with pytest.raises(ValueError, match="X has 3 features, but GPRegressor is expecting 8"):
+        model.predict(arm[2][:, :3])
+    with pytest.raises(ValueError, match=r"y has shape \(3,\): expected \(500,\)"):
+        model.log_score(arm[2], arm[3][:3])
+
+
+def test_summary_tells_what_happened(model):
+    text = str(model.summary_)
+    for part in ("2,000 rows, 8 columns", "kernel matern52", "recoveries: 0 factorisations", "left out: RMSE", "NLL"):
+        assert part in text
+
+
+def test_progress_bar_only_where_wanted(capfd):
+    X, y = small()
+    quick().fit(X, y)
+    assert capfd.readouterr().err == ""
+    quick(verbose=True).fit(X, y)
+    assert "left_out_log_density" in capfd.readouterr().err
+
+
+def test_log_score_is_in_the_units_of_the_target():
+    X, y = small()
+    base, scaled = quick().fit(X, y), quick().fit(X, 1000 * y)
+    assert scaled.log_score(X, 1000 * y) == pytest.approx(base.log_score(X, y) - math.log(1000), abs=1e-4)
+    assert base.log_score(X, y) == pytest.approx(np.mean(base.predict_dist(X).logpdf(y)))

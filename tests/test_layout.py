@@ -1,0 +1,52 @@
+"""The direction of imports: each module may import only from those above it in docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "nearfield"
+
+
+def layers() -> list[str]:
+    """Module names in the order of the layout in docs/architecture.md."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    block = re.search(r"```layout\n(.*?)```", text, re.S)
+    assert block is not None
+    return [line.split()[0].rstrip("/").removesuffix(".py") for line in block.group(1).splitlines() if line.strip()]
+
+
+def top_level(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """Parts of the package that a file imports when it is loaded or run."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "nearfield":
+            names = node.module.split(".")[1:2] or [alias.name for alias in node.names]
+            found.update(names)
+        elif isinstance(node, ast.Import):
+            found.update(a.name.split(".")[1] for a in node.names if a.name.startswith("nearfield."))
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_upwards(path):
+    if path == PACKAGE / "__init__.py":
+        return  # the front door opens every room
+    order = layers()
+    own = top_level(path)
+    assert own in order, f"{own} is missing from the layout in docs/architecture.md"
+    for name in imported(path) - {own, "__version__", "GPRegressor", "ModelFileError"}:
+        assert order.index(name) < order.index(own), f"{own} may not import {name}"
+
+
+def test_every_module_of_the_layout_exists():
+    there = {top_level(path) for path in PACKAGE.rglob("*.py")} - {"__init__"}
+    assert set(layers()) == there
