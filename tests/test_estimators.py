@@ -26,7 +26,6 @@ from nearfield.kernels import KERNELS
 from nearfield.metrics import Scores
 from nearfield.persistence import read_file, write_file
 
-
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
 

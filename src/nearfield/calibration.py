@@ -239,7 +239,10 @@ def choose_k(rows: LeftOut, floor: float, calibrated: bool) -> Choice:
     reason = _describe(rows.at(k), heads[k])
     if k != best:
         cost = _work(best) / _work(k)
-        reason += f"; {best} neighbours: {_describe(rows.at(best), heads[best])} at {cost:.1f} times the cost"
+        other = rows.at(best)
+        reason += (
+            f"; {best} would give {other.rmse():.2%} and {other.crps(heads[best]):.2%} at {cost:.1f} times the cost"
+        )
     return Choice(k, heads[k], reason, curve)
 
 
@@ -250,7 +253,8 @@ def _accuracy(rows: LeftOut, head: Head, calibrated: bool) -> float:
 
 
 def _describe(rows: LeftOut, head: Head) -> str:
-    return f"left-out RMSE {rows.rmse():.4f}, CRPS {rows.crps(head):.4f}, log density {rows.log_score(head):.3f}"
+    """Relative to the target's standard deviation, the unit that all data share."""
+    return f"left-out RMSE {rows.rmse():.2%} and CRPS {rows.crps(head):.2%} of the target's standard deviation"
 
 
 def _price(k: int) -> float:

@@ -154,11 +154,13 @@ def predict(
     if destination is not None:
         _check_apart(destination, table, model)
         check_writable(destination)
-    regressor, encoder = _load(model)
+    encoder = _encoder_of(model)
     encoder.check_columns(names)
     shown = destination is not None or not sys.stdout.isatty()
+    regressor = None
     with write_blocks(destination) as write:
         for block, x, _ in _blocks(table, encoder, block_rows, kept, progress=shown):
+            regressor = regressor or _regressor_of(model)
             write(_predictions(regressor, x, coverage, levels, block.select(kept)))
 
 
@@ -172,8 +174,9 @@ def evaluate(model: ModelFile, table: TableFile, block_rows: BlockRows = None, a
     from nearfield.table import column_names
 
     names = column_names(table)
-    regressor, encoder = _load(model)
+    encoder = _encoder_of(model)
     encoder.check_columns(names, target=True)
+    regressor = _regressor_of(model)
     constant = stats.norm(regressor.target_mean_, regressor.target_std_)
     scores, baseline, skipped = Scores(), Scores(), 0
     for block, x, first_row in _blocks(table, encoder, block_rows, [encoder.target]):
@@ -192,7 +195,8 @@ def evaluate(model: ModelFile, table: TableFile, block_rows: BlockRows = None, a
 @app.command()
 def info(model: ModelFile, as_json: AsJson = False) -> None:
     """Describe a model: kernel, neighbours, noise, and how much each feature matters."""
-    regressor, encoder = _load(model)
+    encoder = _encoder_of(model)
+    regressor = _regressor_of(model)
     described = _description(model, regressor, encoder)
     print(json.dumps(described, indent=2) if as_json else _description_table(described, regressor))
 
@@ -208,18 +212,26 @@ def _regressor(**settings: Any) -> GPRegressor:
         return GPRegressor(**{name: value for name, value in settings.items() if value is not None})
 
 
-def _load(path: Path) -> tuple[GPRegressor, TableEncoder]:
+def _encoder_of(path: Path) -> TableEncoder:
+    """How the model's table was encoded, from the header alone: mistakes are found before torch has to be loaded."""
     if not path.is_file():
         raise UserError(f"The model {path} {'is not a file' if path.exists() else 'does not exist'}.")
-    from nearfield import GPRegressor
     from nearfield.encoding import TableEncoder
+    from nearfield.persistence import read_header
 
     with _user_errors():
-        regressor = GPRegressor.load(path)
-        description = (regressor.extra_ or {}).get("table")
+        extra = read_header(path).get("extra")
+        description = extra.get("table") if isinstance(extra, dict) else None
         if description is None:
             raise UserError(f"{path} was fitted to arrays, not by `nearfield fit`: use it from Python.")
-        return regressor, TableEncoder.from_json(description)
+        return TableEncoder.from_json(description)
+
+
+def _regressor_of(path: Path) -> GPRegressor:
+    from nearfield import GPRegressor
+
+    with _user_errors():
+        return GPRegressor.load(path)
 
 
 def _blocks(

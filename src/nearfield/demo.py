@@ -1,4 +1,4 @@
-"""`make demo`: from nothing to a fitted model, a table of scores and predictions, on data that ship with the package."""
+"""`make demo`: from nothing to a fitted model, scores and predictions, on data that ship with the package."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def main() -> None:
     _show_predictions(model, X[-1000:][:5], y[-1000:][:5])
     _show_file(model, X[-5:])
     print("\nThe diabetes study that scikit-learn ships: 442 patients, 10 measurements.")
-    _show("diabetes", *load_diabetes(return_X_y=True), n_test=92)
+    X, y = load_diabetes(return_X_y=True)
+    _show("diabetes", X, y, n_test=92)
     print(f"\nAll of it in {time.perf_counter() - began:.0f} s.")
 
 

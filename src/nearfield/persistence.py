@@ -34,7 +34,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["FORMAT_VERSION", "ModelFileError", "naming_file", "read_file", "require", "require_array", "write_file"]
+__all__ = [
+    "FORMAT_VERSION",
+    "ModelFileError",
+    "naming_file",
+    "read_file",
+    "read_header",
+    "require",
+    "require_array",
+    "write_file",
+]
 
 FORMAT_VERSION = 1
 MAX_HEADER_BYTES = 16_000_000  # parsed JSON takes many times its length in memory
@@ -96,6 +105,12 @@ def write_file(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.nd
         _flush_folder(os.path.dirname(target))
 
 
+def read_header(path: Path) -> dict[str, Any]:
+    """The header alone, checked like the rest of what stands before the arrays: quick for files of any size."""
+    with _opened(path) as (_, record):
+        return record["header"]
+
+
 def read_file(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Load what :func:`write_file` saved; the arrays are ordinary, writable and independent of the file.
 
@@ -103,21 +118,28 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         ModelFileError: the file is damaged, is no model, or was saved by a newer nearfield.
         OSError: the file does not exist or may not be read.
     """
+    with _opened(path) as (file, record):
+        tensors = record["tensors"]
+        # The arrays follow each other in the order of their places, so this reads the file from front to back.
+        return record["header"], {key: _read_array(file, key, tensors[key]) for key in _layout(tensors)[0]}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BufferedReader, dict[str, Any]]]:
+    """A model file at the start of its arrays, and its record; everything but the arrays themselves is checked."""
     name = os.fsdecode(path)
     with naming_file(name), _explained(name, "could not read the model"), _open_regular(name) as file:
         size = os.fstat(file.fileno()).st_size
         table, data_start = _read_table(file, size)
         record = _checked_record(table.pop(_METADATA, None))
-        tensors = record["tensors"]
-        for key, tensor in tensors.items():
+        for key, tensor in record["tensors"].items():
             _check_tensor(key, tensor)
-        places, data_size = _layout(tensors)
+        places, data_size = _layout(record["tensors"])
         if table != places:
             raise _damaged(f"the arrays it holds ({short(sorted(table))}) are not those it lists")
         if data_start + data_size != size:
             raise _damaged(f"it should have {data_start + data_size} bytes and has {size}")
-        # The arrays follow each other in the order of their places, so this reads the file from front to back.
-        return record["header"], {key: _read_array(file, key, tensors[key]) for key in places}
+        yield file, record
 
 
 def require(header: Mapping[str, Any], key: str, kind: type[T]) -> T:
