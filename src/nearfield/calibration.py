@@ -27,7 +27,7 @@ SMALLEST_DF = 2.1  # below 2 a Student-t has no standard deviation
 LARGEST_DF = 1e6  # a normal distribution for all purposes
 MOST_NEIGHBOURS = 512
 ALL_ROWS = 128  # up to so many other rows, all are neighbours and nothing needs choosing
-_LADDER = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _PRICE = 0.02  # accuracy that 256 neighbours must earn over ALL_ROWS neighbours, whose cost is not counted
 
 

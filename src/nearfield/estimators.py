@@ -244,7 +244,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         _refuse_text(X)
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, reset=False)
         _refuse_not_finite(X, getattr(self, "feature_names_in_", None))
-        return self._fit.predictor.predict(self._fit.inputs.apply(X))
+        return self._fit.predictor.predict(X, self._fit.inputs)
 
     def _parameters(self, X: Any, uncertainty: str) -> tuple[np.ndarray, np.ndarray, float]:
         """Centre and scale (n,) and degrees of freedom of the predictive distributions, in the units of the target."""

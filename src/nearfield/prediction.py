@@ -11,7 +11,10 @@ import torch
 
 from nearfield.calibration import Head
 from nearfield.model import Model, Rows
+from nearfield.scaling import Scaling
 from nearfield.sweep import Sweeper, Swept
+
+_BLOCK_ROWS = 8192
 
 
 class Predicted(NamedTuple):
@@ -42,9 +45,15 @@ class Predictor:
     def _noise(self) -> float:
         return float(self.model.noise.detach())
 
-    def predict(self, query: np.ndarray) -> Predicted:
-        """Predictions for new inputs (b, d)."""
-        return self._predicted(self._sweeper.new(query, self.k), self._noise)
+    def predict(self, X: np.ndarray, scaling: Scaling) -> Predicted:
+        """Predictions for new inputs (n, d) in the user's units, block by block: memory grows with the answer alone."""
+        answer = Predicted(*(np.empty(len(X)) for _ in Predicted._fields))
+        for start in range(0, len(X), _BLOCK_ROWS):
+            block = slice(start, start + _BLOCK_ROWS)
+            part = self._predicted(self._sweeper.new(scaling.apply(X[block]), self.k), self._noise)
+            for whole, piece in zip(answer, part, strict=True):
+                whole[block] = piece
+        return answer
 
     def left_out(self) -> Predicted:
         """Predictions for every training row from the others."""

@@ -10,7 +10,7 @@ import torch
 from nearfield.model import Model, Rows, take
 from nearfield.neighbours import Groups, NeighbourIndex, build_index
 
-_BLOCK_NUMBERS = 2**20  # neighbours held at a time, over all rows of a block
+_BLOCK_NUMBERS = 2**18  # neighbours held at a time, over all rows of a block
 
 
 NEAR = 16  # neighbours that tell about the closest surroundings of a row

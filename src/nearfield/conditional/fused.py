@@ -88,19 +88,16 @@ def _squared_distances(x, ld, d, j, start, stop, r2):
 
 
 @njit(**_FLAGS)
-def _gather(rows, query, inverse_lengths, ids, m, ld, x):
-    """x[e, i] = scaled coordinate e of neighbour i relative to the query; zero from there on, so at m, the query."""
+def _gather(rows, query, inverse_lengths, ids, n, m, ld, x):
+    """x[e, i] = scaled coordinate e of neighbour i < n relative to the query; zero beyond, so at m, the query."""
     d = query.shape[0]
-    n = 0
-    for i in range(ids.shape[0]):
-        if ids[i] < 0:
-            break
-        n += 1
+    for i in range(n):
+        row = np.uint64(ids[i])  # unsigned, or Numba looks at every index for a negative one
         for e in range(d):
-            x[e * ld + i] = (rows[ids[i], e] - query[e]) * inverse_lengths[e]
+            x[np.uint64(e * ld + i)] = (rows[row, np.uint64(e)] - query[e]) * inverse_lengths[e]
     for e in range(d):
         for i in range(n, m + LANES):
-            x[e * ld + i] = 0
+            x[np.uint64(e * ld + i)] = 0
 
 
 @njit(**_FLAGS)
@@ -268,7 +265,7 @@ def _rows(
         while n < k and ids[r, n] >= 0:
             n += 1
         m = (n + LANES - 1) // LANES * LANES
-        _gather(rows, query[r], inverse_lengths, ids[r], m, ld, x)
+        _gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
         extra = dtype.type(0)
         for _ in range(20):  # at a jitter of 1e9 any finite matrix is positive definite
             for i in range(n):
