@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint format benchmarks clean
+.PHONY: demo test lint format clean
 
 demo: $(STAMP)
 	$(BIN)/python -m nearfield.demo

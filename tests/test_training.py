@@ -148,9 +148,10 @@ def test_a_row_that_counts_twice_equals_the_row_twice():
     rng = np.random.default_rng(3)
     counts = rng.integers(1, 4, 12)
     rows = make_rows(12, weights=counts)
+    rows.known_noise[:] = torch.linspace(0, 0.5, 12)
     again = np.repeat(np.arange(12), counts)
     one = torch.ones(len(again), dtype=torch.float64)
-    repeated = Rows(rows.inputs[again], rows.targets[again], one, 0 * one)
+    repeated = Rows(rows.inputs[again], rows.targets[again], one, rows.known_noise[again])
     model = Model.initial(find_kernel("matern52"), 3)
     ours = Sweeper(model, rows).left_out(np.arange(12), np.array([12])).at(0)
     firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
@@ -166,6 +167,8 @@ def test_schedule_ramps_k_and_lowers_the_step_size():
     assert schedule_for(Settings(), 10_000).most_steps == Settings().max_steps
     assert {s.k for s in schedule_for(Settings(k=20), 10_000).stages} == {20}
     assert {s.k for s in schedule_for(Settings(), 50).stages} == {128}
+    for steps in (1, 3, 49, 50, 99, 100, 149, 610):
+        assert steps - 50 < schedule_for(Settings(max_steps=steps), 10_000).most_steps <= steps
 
 
 # --- calibration ----------------------------------------------------------------------------------------------------

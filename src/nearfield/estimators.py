@@ -49,10 +49,10 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     k : number of neighbours to predict from, or "auto": chosen on left-out training rows, up to 512.
     predictive : "calibrated", a Student-t whose scale follows the roughness of the neighbourhood, fitted on left-out
         rows; or "gaussian", with one noise level for all rows.
-    max_steps : training steps at most; training stops earlier when the left-out score has settled.
+    max_steps : training steps at most, in whole refreshes; training stops earlier when the left-out score has settled.
     learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
         `refresh_every` steps.
-    engine : "fused" (compiled, CPU) or "batched" (torch, any device; the reference).
+    engine : "fused" (compiled) or "batched" (plain torch; slower, the reference).
     checkpoint : path of a file to resume training from after a crash; removed when training has ended.
     verbose : progress bar; None shows it on terminals only.
     random_state : int, RandomState instance or None. The same int gives the same bits.

@@ -49,7 +49,7 @@ class Summary:
     kernel: str
     predictive: str
     steps: int
-    max_steps: int
+    most_steps: int
     seconds: float
     k: int
     k_reason: str
@@ -65,7 +65,7 @@ class Summary:
 
     def __str__(self) -> str:
         s = self.left_out
-        stopped = "early, the score had settled" if self.steps < self.max_steps else "at max_steps"
+        stopped = "early, the score had settled" if self.steps < self.most_steps else "at max_steps"
         recoveries = f"{self.jittered} factorisations with extra jitter, {self.rejected} steps rejected"
         return "\n".join(
             [
@@ -124,7 +124,7 @@ def fit(
         kernel=settings.kernel,
         predictive=settings.predictive,
         steps=progress.steps,
-        max_steps=settings.max_steps,
+        most_steps=schedule_for(settings, len(rows)).most_steps,
         seconds=time.perf_counter() - began,
         k=choice.k,
         k_reason=choice.reason,
@@ -141,11 +141,12 @@ def schedule_for(settings: Settings, n: int) -> Schedule:
     """Three stages, each with a fifth of the step size of the one before and, up to k, more neighbours."""
     most = settings.k if isinstance(settings.k, int) else ALL_ROWS
     ks = [ALL_ROWS] * 3 if most == ALL_ROWS >= n - 1 else [min(most, top) for top in (64, 128, 256)]
-    refreshes = max(3, -(-settings.max_steps // settings.refresh_every))
+    every = min(settings.refresh_every, settings.max_steps)
+    refreshes = settings.max_steps // every
     shares = (refreshes - refreshes // 2, refreshes // 2 - refreshes // 5, refreshes // 5)
     rates = (settings.learning_rate / 5**i for i in range(3))
     stages = tuple(Stage(*stage) for stage in zip(rates, ks, shares, strict=True) if stage[2] > 0)
-    return Schedule(stages, settings.batch_size, settings.refresh_every)
+    return Schedule(stages, settings.batch_size, every)
 
 
 def _in_units(rows: LeftOut, head: Head, target: Scaling) -> Predictive:

@@ -108,7 +108,7 @@ class Model:
         among its own neighbours stands there for its w - 1 other copies.
         """
         places = ids.clamp_min(0)
-        noises = self.noise / rows.counts(ids, own) + take(rows.known_noise, places)
+        noises = (self.noise + take(rows.known_noise, places)) / rows.counts(ids, own)
         neighbourhood = Neighbourhood(query, rows.inputs, ids, take(rows.targets, places) - self.mean, noises)
         parameters = KernelParameters(self.log_lengths, self.log_scale, self.log_shape)
         moments = (condition_nested if nested else condition)(self.kernel, parameters, neighbourhood, self.engine)

@@ -1,4 +1,4 @@
-"""The predictor: model, rows, index, k and head; what is kept of a fit, and predicts in blocks. Standardised units."""
+"""The predictor: model, rows, index, k and head; what is kept of a fit, and predicts in blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLOCK_ROWS = 8192
 
 
 class Predicted(NamedTuple):
-    """Predictions (b,): centre, scale of an observation and scale of the latent function."""
+    """Predictions (b,) in standardised units: centre, scale of an observation and scale of the latent function."""
 
     loc: np.ndarray
     scale: np.ndarray
