@@ -5,7 +5,7 @@ how rough a neighbourhood is, over all k neighbours and over the nearest few. Th
 Student-t predictive
 
     y ~ t_nu(mean, s^2)     s^2 = (c1 variance + c2 noise) R^g R_near^h exp(e1 m + e2 m^2) + floor^2
-    R = (2a + quad) / (2a + used)     R_near the same for the nearest few     m = mean, inside the range of left-out means
+    R = (2a + quad) / (2a + used)   R_near: the nearest few alone   m = mean, kept in the range of left-out means
 
 with eight scalars fitted by the likelihood of a few thousand left-out rows. The mean, hence the RMSE, is untouched.
 """
