@@ -407,11 +407,8 @@ def _refuse_text(X: Any) -> None:
 
 def _refuse_missing_target(y: Any) -> None:
     """Count the missing targets, which scikit-learn would not."""
-    try:
-        values = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError):
-        return  # not numbers: scikit-learn says so
-    if values.ndim == 1:
+    values = np.asarray(y)
+    if values.ndim == 1 and values.dtype.kind == "f":  # scikit-learn judges everything else
         _refuse_not_finite(values[:, None], ["the target y"])
 
 
