@@ -4,9 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import tempfile
 from pathlib import Path
+
+import pytest
 
 _sources = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
 _digest = hashlib.sha256(b"".join(path.read_bytes() for path in _sources)).hexdigest()[:16]
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"nearfield-numba-{os.getuid()}-{_digest}"))
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A file that holds a header and arrays, not yet a fitted model."""
+    from model_files import ARRAYS, HEADER
+
+    from nearfield.persistence import write_file
+
+    path = tmp_path / "bike.nearfield"
+    write_file(path, HEADER, ARRAYS)
+    return path
+
+
+@pytest.fixture
+def in_time():
+    """Fail instead of hanging."""
+
+    def stop(*_):
+        raise AssertionError("hangs")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(5)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from estimator_data import quick, small
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import GridSearchCV
@@ -19,12 +20,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from nearfield import GPRegressor, ModelFileError, TrainingRowsWarning
+from nearfield import GPRegressor
 from nearfield.datasets import robot_arm
 from nearfield.fitting import standardise
 from nearfield.kernels import KERNELS
 from nearfield.metrics import Scores
-from nearfield.persistence import read_file, write_file
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
@@ -43,16 +43,6 @@ def arm():
 @pytest.fixture(scope="module")
 def model(arm):
     return GPRegressor(random_state=0).fit(*arm[:2])
-
-
-def quick(**arguments):
-    return GPRegressor(**{"max_steps": 20, "refresh_every": 10, "random_state": 0, **arguments})
-
-
-def small(n=300, d=3, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, d))
-    return X, np.sin(X[:, 0]) + 0.1 * rng.standard_normal(n)
 
 
 # --- predictions ----------------------------------------------------------------------------------------------------
@@ -290,95 +280,6 @@ def test_real_data_of_scikit_learn():
     assert model.score(X[350:], y[350:]) > 0.35
     low, high = model.predict_interval(X[350:])
     assert 0.8 < np.mean((low <= y[350:]) & (y[350:] <= high)) < 1
-
-
-# --- the file -------------------------------------------------------------------------------------------------------
-
-
-def test_a_loaded_model_is_the_saved_one(arm, model, tmp_path):
-    path = tmp_path / "arm.nearfield"
-    with pytest.warns(TrainingRowsWarning, match="contains the 2,000 training rows"):
-        model.save(path, extra={"note": [1, "two"]})
-    loaded = GPRegressor.load(path)
-    for method in ("predict", "predict_interval"):
-        np.testing.assert_array_equal(getattr(loaded, method)(arm[2]), getattr(model, method)(arm[2]))
-    assert loaded.get_params() == {**model.get_params(), "random_state": None}
-    assert loaded.extra_ == {"note": [1, "two"]}
-    assert loaded.summary_ == model.summary_
-    assert loaded.feature_relevance_ == model.feature_relevance_
-    np.testing.assert_array_equal(
-        loaded.update(arm[2], arm[3]).predict(arm[0][:50]),
-        pickle.loads(pickle.dumps(model)).update(arm[2], arm[3]).predict(arm[0][:50]),
-    )
-
-
-def test_names_survive_the_file(tmp_path):
-    X, y = small()
-    table = pd.DataFrame(X, columns=["a", "b", "c"])
-    quick().fit(table, y).save(tmp_path / "m.nearfield")
-    loaded = GPRegressor.load(tmp_path / "m.nearfield")
-    assert list(loaded.feature_names_in_) == ["a", "b", "c"]
-    with pytest.raises(ValueError, match="feature names"):
-        loaded.predict(table[["b", "a", "c"]])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda h, a: h.update(estimator="GPClassifier"), "holds a 'GPClassifier'"),
-        (lambda h, a: h["parameters"].update(kernel="evil"), "unknown kernel 'evil'"),
-        (lambda h, a: h["parameters"].pop("k"), "parameters are"),
-        (lambda h, a: h.update(k=0), "k = 0"),
-        (lambda h, a: h.update(k="many"), "'k'"),
-        (lambda h, a: h["head"].update(shift=1.0), "does not make sense"),
-        (lambda h, a: h.update(columns=["a"]), "column names do not fit"),
-        (lambda h, a: a.pop("rows.targets"), "rows.targets"),
-        (lambda h, a: a.update({"rows.targets": a["rows.targets"][:-1]}), "rows.targets"),
-        (lambda h, a: a["rows.inputs"].__setitem__((0, 0), np.nan), "not finite"),
-        (lambda h, a: a.update({"hyper.log_lengths": np.zeros(7)}), "hyper.log_lengths"),
-        (lambda h, a: a.update({"inputs.scale": np.zeros((3, 3))}), "inputs.scale"),
-    ],
-)
-def test_a_file_that_makes_no_sense_is_refused(tmp_path, change, message):
-    X, y = small(30)
-    quick().fit(X, y).save(tmp_path / "m.nearfield")
-    header, arrays = read_file(tmp_path / "m.nearfield")
-    change(header, arrays)
-    write_file(tmp_path / "bad.nearfield", header, arrays)
-    with pytest.raises(ModelFileError, match=message) as caught:
-        GPRegressor.load(tmp_path / "bad.nearfield")
-    assert "bad.nearfield" in str(caught.value)
-
-
-# --- checkpoints ----------------------------------------------------------------------------------------------------
-
-
-def test_a_crashed_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch):
-    X, y = small(600)
-    path = tmp_path / "fit.checkpoint"
-    arguments = {"max_steps": 60, "refresh_every": 10, "random_state": 0, "checkpoint": path}
-    whole = GPRegressor(**arguments).fit(X, y)
-    assert not path.exists()
-    from nearfield import fitting
-
-    writes = []
-
-    def write_then_crash(*args):
-        write_file(*args)
-        writes.append(args)
-        if len(writes) == 2:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "write_file", write_then_crash)
-        with pytest.raises(KeyboardInterrupt):
-            GPRegressor(**arguments).fit(X, y)
-    assert path.exists()
-    with pytest.raises(ValueError, match="belongs to other data or settings"):
-        GPRegressor(**arguments).fit(X + 1, y * 2 + X[:, 1])
-    resumed = GPRegressor(**arguments).fit(X, y)
-    assert not path.exists()
-    np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
 
 
 # --- strange and bad input ------------------------------------------------------------------------------------------

@@ -85,6 +85,11 @@ class Sweeper:
         last = np.array([self._reach(int(k)) for k in ks]) - 1
         near = np.minimum(last, NEAR - 1)
         mean, variance, quad = (x.numpy() for x in (m.mean, m.variance, m.quad))
+        if not np.isfinite(mean[:, last]).all():
+            raise FloatingPointError(
+                "a prediction is not finite: the rows or the hyper-parameters hold values that overflow. "
+                "Check the table for extreme values."
+            )
         used = np.cumsum(self._counts(ids, own), axis=-1)
         return Swept(
             mean[:, last], variance[:, last], quad[:, last], used[:, last], quad[:, near], used[:, near], m.jittered

@@ -44,10 +44,11 @@ def _factorise(matrix: torch.Tensor, scale2: torch.Tensor) -> tuple[torch.Tensor
     factor, info = torch.linalg.cholesky_ex(matrix)
     jitter, retries = _JITTER[matrix.dtype], 0
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    while bool((failed := info > 0).any()) and retries < 20 * len(matrix):
+    while bool((failed := info > 0).any()) and jitter < 1e3:
         retries += int(failed.sum())
         factor[failed], info[failed] = torch.linalg.cholesky_ex(matrix[failed] + jitter * scale2 * eye)
         jitter *= 10
+    factor[info > 0] = torch.nan  # not finite
     return factor, retries
 
 

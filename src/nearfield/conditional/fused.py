@@ -33,7 +33,8 @@ from nearfield._threads import in_threads
 from nearfield._types import Problem
 from nearfield.kernels import Kernel, evaluate_profile
 
-_FLAGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nnan", "ninf", "nsz"}}
+_FLAGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
+_MOST_JITTER = 1e3  # relative to the kernel's variance: enough for any finite matrix
 _TOGETHER = 4  # columns whose weights are kept at a time while the gradient is summed; divides LANES
 
 
@@ -209,16 +210,18 @@ def _shape_jacobian(ld, n, m, shape_slope, alpha, beta, scale2, out):
 
 
 @njit(**_FLAGS)
-def _nested(a, ld, n, m, k, scale2, mean, variance, quad):
-    """Moments given the first 1, 2, .. k neighbours: running sums of a * b, b * b, a * a, (k,) each."""
+def _sum_up(a, ld, n, m, scale2, mean, variance, quad):
+    """Moments from running sums of a * b, b * b, a * a: given the first 1, 2, .. k neighbours, or all (one number)."""
     ab, bb, aa = 0.0, 0.0, 0.0
-    for j in range(k):
+    last = mean.size - 1
+    for j in range(max(n, mean.size)):
         if j < n:
             u, v = a[j * ld + m], a[j * ld + m + 1]
             ab += u * v
             bb += v * v
             aa += u * u
-        mean[j], variance[j], quad[j] = ab, scale2 * max(1 - bb, 0.0), aa / scale2
+        place = min(j, last)
+        mean[place], variance[place], quad[place] = ab, scale2 * max(1 - bb, 0.0), aa / scale2
 
 
 @njit(cache=True, **_FLAGS)
@@ -234,7 +237,6 @@ def _rows(
     noises,
     jitter,
     differentiate,
-    nested,
     mean,
     variance,
     quad,
@@ -266,25 +268,18 @@ def _rows(
             n += 1
         m = (n + LANES - 1) // LANES * LANES
         _gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
-        extra = dtype.type(0)
-        for _ in range(20):  # at a jitter of 1e9 any finite matrix is positive definite
+        extra, done = dtype.type(0), False
+        while not done and extra < _MOST_JITTER:
             for i in range(n):
                 ridge[i] = noises[r, i] / scale2 + extra
             _build(code, shape, x, ld, d, n, m, targets[r], ridge, a, slope, shape_slope, r2)
-            if _factorise(a, ld, m, inverse):
-                break
-            extra = max(jitter, extra * 10)
-            jittered[r] += 1
-        if nested:
-            _nested(a, ld, n, m, k, scale2, mean[r], variance[r], quad[r])
-        else:
-            ab, bb, aa = 0.0, 0.0, 0.0
-            for j in range(n):
-                u, v = a[j * ld + m], a[j * ld + m + 1]
-                ab += u * v
-                bb += v * v
-                aa += u * u
-            mean[r, 0], variance[r, 0], quad[r, 0] = ab, scale2 * max(1 - bb, 0.0), aa / scale2
+            done = _factorise(a, ld, m, inverse)
+            if not done:
+                extra = max(jitter, extra * 10)
+                jittered[r] += 1
+        if not done:  # the matrix was not finite
+            a[:] = np.nan
+        _sum_up(a, ld, n, m, scale2, mean[r], variance[r], quad[r])
         if differentiate:
             _solve_back(a, ld, m, full_alpha, full_beta, dots)
             _jacobian(x, ld, d, n, m, slope, full_alpha, full_beta, scale2, weights, sums, jacobian[r])
@@ -362,7 +357,7 @@ def run(kernel: Kernel, problem: Problem, *, differentiate: bool = False, nested
         piece = slice(start, stop)
         _rows(
             kernel.code, shape, query[piece], *constants, ids[piece], problem.targets[piece], problem.noises[piece],
-            dtype.type(_JITTER[dtype]), differentiate, nested, mean[piece], variance[piece], quad[piece],
+            dtype.type(_JITTER[dtype]), differentiate, mean[piece], variance[piece], quad[piece],
             alpha[piece], beta[piece], jacobian[piece], jittered[piece],
         )  # fmt: skip
 
