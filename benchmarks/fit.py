@@ -72,6 +72,7 @@ def main() -> None:
         for name, func, extra in (
             ("GPBoost, Vecchia, 20 neighbours", gpboost_vecchia, ()),
             ("MuyGPyS, isotropic", muygps, ()),
+            ("MuyGPyS, one length scale per column", muygps, (50, 500, True)),
         ):
             r = run_isolated(func, (parts.X_train, parts.y_train, parts.X_test, *extra), args.timeout)
             if r.result is None:

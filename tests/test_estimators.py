@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import time
 import warnings
 from dataclasses import replace
 
@@ -249,6 +248,19 @@ def test_data_frames_and_column_names(frame):
         quick().fit(gaps, y)
 
 
+def test_nullable_and_boolean_columns_of_pandas_are_numbers():
+    X, y = small()
+    table = pd.DataFrame({"a": X[:, 0], "n": pd.array(np.arange(300) % 5, dtype="Int64"), "b": X[:, 1] > 0})
+    plain = np.column_stack([X[:, 0], np.arange(300) % 5, X[:, 1] > 0]).astype(float)
+    np.testing.assert_array_equal(quick().fit(table, y).predict(table), quick().fit(plain, y).predict(plain))
+    table.loc[3, "n"] = pd.NA
+    with pytest.raises(ValueError, match="NaN: column 'n' has 1 missing"):
+        quick().fit(table, y)
+    dates = table.assign(n=pd.Timestamp("2020-01-01"))
+    with pytest.raises(ValueError, match="column 'n' is not numeric"):
+        quick().fit(dates, y)
+
+
 # --- scikit-learn ---------------------------------------------------------------------------------------------------
 
 
@@ -360,11 +372,9 @@ def test_bad_arguments_are_named(arguments, message):
         (np.ones(5), np.ones(5), "Expected 2D array"),
     ],
 )
-def test_bad_input_is_named_at_once(X, y, message):
-    began = time.perf_counter()
+def test_bad_input_is_named(X, y, message):
     with pytest.raises(ValueError, match=message):
         GPRegressor().fit(X, y)
-    assert time.perf_counter() - began < 5
 
 
 def test_bad_requests_are_named(model, arm):

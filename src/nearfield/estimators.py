@@ -23,6 +23,7 @@ from nearfield.model import BOUNDS, Model, Rows
 from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, write_file
 from nearfield.prediction import Predicted, Predictor
 from nearfield.scaling import Scaling
+from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_not_finite, refuse_text
 
 Self = TypeVar("Self", bound="GPRegressor")
 _DEFAULTS = Settings()
@@ -124,12 +125,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def _settings(self) -> Settings:
         """The arguments, checked."""
         find_kernel(self.kernel)
-        _check_choice("predictive", self.predictive, ("calibrated", "gaussian"))
-        _check_choice("engine", self.engine, ENGINES)
-        if self.k != "auto" and not (_is_int(self.k) and int(self.k) >= 1):
+        check_choice("predictive", self.predictive, ("calibrated", "gaussian"))
+        check_choice("engine", self.engine, ENGINES)
+        if self.k != "auto" and not (is_int(self.k) and int(self.k) >= 1):
             raise ValueError(f"k is {self.k!r}: expected 'auto' or a whole number of at least 1.")
         for name in ("max_steps", "batch_size", "refresh_every"):
-            if not (_is_int(getattr(self, name)) and getattr(self, name) >= 1):
+            if not (is_int(getattr(self, name)) and getattr(self, name) >= 1):
                 raise ValueError(f"{name} is {getattr(self, name)!r}: expected a whole number of at least 1.")
         if not 0 < self.learning_rate <= 1:
             raise ValueError(f"learning_rate is {self.learning_rate!r}: expected a number above 0, at most 1.")
@@ -140,13 +141,13 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self, X: Any, y: Any, sample_weight: Any, noise_variance: Any, reset: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """X (n, d), y, weights and known noise variances (n,) as finite float64, rows of weight zero left out."""
-        _refuse_text(X)
-        _refuse_missing_target(y)
+        refuse_text(X)
+        refuse_missing_target(y)
         X, y = validate_data(
             self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite=False, reset=reset, ensure_min_samples=1
         )
         names = getattr(self, "feature_names_in_", None)
-        _refuse_not_finite(X, names)
+        refuse_not_finite(X, names)
         y = np.asarray(y, dtype=np.float64)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
@@ -186,7 +187,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         uncertainty : "observation", of a new measurement, noise included; or "latent", of the noise-free function.
         """
         if not return_std:
-            _check_choice("uncertainty", uncertainty, ("observation", "latent"))
+            check_choice("uncertainty", uncertainty, ("observation", "latent"))
             return self._fit_target().undo(self._predicted(X).loc)
         dist = self.predict_dist(X, uncertainty)
         return dist.mean(), dist.std()
@@ -241,14 +242,14 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def _predicted(self, X: Any) -> Predicted:
         """Standardised predictions for inputs in the user's units."""
         check_is_fitted(self)
-        _refuse_text(X)
+        refuse_text(X)
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, reset=False)
-        _refuse_not_finite(X, getattr(self, "feature_names_in_", None))
+        refuse_not_finite(X, getattr(self, "feature_names_in_", None))
         return self._fit.predictor.predict(X, self._fit.inputs)
 
     def _parameters(self, X: Any, uncertainty: str) -> tuple[np.ndarray, np.ndarray, float]:
         """Centre and scale (n,) and degrees of freedom of the predictive distributions, in the units of the target."""
-        _check_choice("uncertainty", uncertainty, ("observation", "latent"))
+        check_choice("uncertainty", uncertainty, ("observation", "latent"))
         predicted = self._predicted(X)
         target = self._fit.target
         scale = predicted.scale if uncertainty == "observation" else np.maximum(predicted.latent_scale, 1e-12)
@@ -360,20 +361,11 @@ def _checked(arrays: dict[str, np.ndarray], name: str, ndim: int, shape: tuple[i
 
 
 def _plain(value: Any) -> int | float:
-    return int(value) if _is_int(value) else float(value)
+    return int(value) if is_int(value) else float(value)
 
 
 def _finite_or_none(value: float) -> float | None:
     return None if np.isinf(value) else value
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}: expected one of {', '.join(map(repr, choices))}.")
 
 
 def _clamp_k(settings: Settings, n: int) -> Settings:
@@ -386,52 +378,3 @@ def _clamp_k(settings: Settings, n: int) -> Settings:
 
 def _distribution(loc: np.ndarray, scale: np.ndarray, df: float) -> Any:
     return scipy.stats.norm(loc, scale) if np.isinf(df) else scipy.stats.t(df, loc, scale)
-
-
-def _refuse_text(X: Any) -> None:
-    """Name the columns of a data frame that are not numbers, before numpy fails without a name."""
-    columns = getattr(X, "columns", None)
-    if columns is None or not hasattr(X, "__getitem__"):
-        return
-    for name in columns:
-        try:
-            values = X[name].to_numpy()
-        except (AttributeError, TypeError, ValueError, KeyError):
-            return  # not a data frame we know; scikit-learn will judge it
-        if values.ndim == 1 and values.dtype.kind in "OUSMm" and not _numbers(values):
-            raise ValueError(
-                f"column {name!r} is not numeric (for example {values[0]!r}): encode it, for example with "
-                "sklearn.preprocessing.OneHotEncoder, or drop it. (The command line encodes text columns by itself.)"
-            )
-
-
-def _refuse_missing_target(y: Any) -> None:
-    """Count the missing targets, which scikit-learn would not."""
-    values = np.asarray(y)
-    if values.ndim == 1 and values.dtype.kind == "f":  # scikit-learn judges everything else
-        _refuse_not_finite(values[:, None], ["the target y"])
-
-
-def _numbers(values: np.ndarray) -> bool:
-    try:
-        values.astype(np.float64)
-    except (TypeError, ValueError):
-        return False
-    return values.dtype.kind not in "Mm"
-
-
-def _refuse_not_finite(values: np.ndarray, names: Any) -> None:
-    """Name the columns that hold NaN or infinity, with counts. values: (n, d)."""
-    bad = ~np.isfinite(values)
-    if not bad.any():
-        return
-    column = int(np.flatnonzero(bad.any(axis=0))[0])
-    label = (
-        f"column {column}" if names is None else str(names[column]) if len(names) == 1 else f"column {names[column]!r}"
-    )
-    kind = "NaN" if np.isnan(values[:, column]).any() else "infinity (inf)"
-    count = int(bad[:, column].sum())
-    raise ValueError(
-        f"Input contains {kind}: {label} has {count} missing or infinite values in {len(values)} rows"
-        f" ({int(bad.any(axis=0).sum())} such columns in all). Impute them or leave the rows out."
-    )

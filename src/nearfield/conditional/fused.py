@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from nearfield._compiled import compiled
 from nearfield._simd import (
     LANES,
     PANEL,
@@ -33,7 +34,7 @@ from nearfield._threads import in_threads
 from nearfield._types import Problem
 from nearfield.kernels import Kernel, evaluate_profile
 
-_FLAGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
+_FLAGS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 _MOST_JITTER = 1e3  # relative to the kernel's variance: enough for any finite matrix
 _TOGETHER = 4  # columns whose weights are kept at a time while the gradient is summed; divides LANES
 
@@ -224,7 +225,7 @@ def _sum_up(a, ld, n, m, scale2, mean, variance, quad):
         mean[place], variance[place], quad[place] = ab, scale2 * max(1 - bb, 0.0), aa / scale2
 
 
-@njit(cache=True, **_FLAGS)
+@compiled(**_FLAGS)
 def _rows(
     code,
     shape,
@@ -290,7 +291,7 @@ def _rows(
                 beta[r, i] = full_beta[i] if i < n else 0
 
 
-@njit(cache=True, **_FLAGS)
+@compiled(**_FLAGS)
 def _backward(g_mean, g_variance, g_quad, alpha, beta, jacobian, variance, quad, noises, d_targets, d_noises, d_kernel):
     """Write the gradients of `gradient`; returns that by the log kernel scale. Sums run in the order of the rows."""
     b, k = alpha.shape

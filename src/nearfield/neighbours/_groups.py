@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nearfield._compiled import compiled
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -47,7 +48,7 @@ def find_groups(rows: Float64) -> Groups:
     return Groups(first, starts, np.argsort(labels, kind="stable").astype(np.int64))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def groups_hold(rows, first, starts, members):
     """Whether all members of each group are equal rows (NaN equals nothing)."""
     for g in range(first.size):
@@ -59,7 +60,7 @@ def groups_hold(rows, first, starts, members):
     return True
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _hash_rows(rows):
     """One 64-bit hash per row, (n,) uint64; 0.0 and -0.0 hash alike because they compare equal."""
     n, d = rows.shape
@@ -76,7 +77,7 @@ def _hash_rows(rows):
     return hashes
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _representatives(rows, hashes, order):
     """The lowest id of the rows equal to each row, (n,); `order` sorts the hashes stably, so ids ascend inside a run.
 

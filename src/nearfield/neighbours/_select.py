@@ -8,8 +8,8 @@ computed. All functions release the GIL.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from nearfield._compiled import compiled
 from nearfield._threads import in_threads
 
 NOBODY = np.iinfo(np.int64).max  # id of an empty place while the heap is filled: loses against every row
@@ -47,7 +47,7 @@ def select_from_all(queries, points, groups, exclude, ids, sqdist):
     in_threads(run, queries.shape[0], smallest=16, largest=CHUNK)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _sift_down(sqdist, ids, size):
     """Restore the heap sqdist, ids (size,) after its top was replaced."""
     distance, row = sqdist[0], ids[0]
@@ -68,7 +68,7 @@ def _sift_down(sqdist, ids, size):
     sqdist[hole], ids[hole] = distance, row
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _offer(sqdist, ids, distance, start, stop, members, excluded):
     """Offer the rows members[start:stop], all at one distance, to the heap sqdist, ids (k,)."""
     for position in range(start, stop):
@@ -81,7 +81,7 @@ def _offer(sqdist, ids, distance, start, stop, members, excluded):
         _sift_down(sqdist, ids, sqdist.size)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _sort_heap(sqdist, ids):
     """Turn the heap into ascending order, and mark empty places with -1."""
     for last in range(sqdist.size - 1, 0, -1):
@@ -93,7 +93,7 @@ def _sort_heap(sqdist, ids):
             ids[place] = -1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _select(queries, points, starts, members, candidates, exclude, ids, sqdist):
     ids[:] = NOBODY
     sqdist[:] = np.inf
@@ -110,7 +110,7 @@ def _select(queries, points, starts, members, candidates, exclude, ids, sqdist):
         _sort_heap(sqdist[i], ids[i])
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _tile_distances(query, tile, distance):
     """Squared distances (TILE,) from the query (d,) to the columns of the tile (d, TILE).
 
@@ -132,7 +132,7 @@ def _tile_distances(query, tile, distance):
             distance[c] += s0 * s0
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _any_within(strip, limit):
     """Whether one of strip (STRIP,) is at most `limit`; counting instead of branching lets it vectorise."""
     count = 0
@@ -141,7 +141,7 @@ def _any_within(strip, limit):
     return count > 0
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _select_all(queries, points, starts, members, exclude, ids, sqdist):
     m, d = points.shape
     ids[:] = NOBODY

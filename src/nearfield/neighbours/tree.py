@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from nearfield._threads import thread_count
+
 # cKDTree sums distances in another order than we do, and updates the distance to a cell once per level of the tree: a
 # relative error of about (d + 2 depth) 2^-53, below 1e-12 for a depth of thousands. A wider margin costs nothing: only
 # near-ties at the last candidate are looked at again.
@@ -21,7 +23,7 @@ class TreeCandidates:
 
     def nearest(self, queries: NDArray[np.float64], count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Candidates (b, count) and the squared distance (b,) below which no other point lies."""
-        workers = -1 if len(queries) >= 64 else 1  # threads cost more than a few queries
+        workers = thread_count() if len(queries) >= 64 else 1  # threads cost more than a few queries
         distance, candidates = self._tree.query(queries, k=range(1, count + 1), workers=workers)
         reach = distance[:, -1] ** 2 * (1.0 - RELATIVE_ERROR) - self._denormal
         return candidates.astype(np.int64, copy=False), reach
