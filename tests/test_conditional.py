@@ -248,6 +248,22 @@ def test_what_is_kept_for_the_gradient_is_linear_in_k():
     assert sum(x.size for x in result[:6]) == b * (2 * k + 3 * d + 3)
 
 
+@KERNEL_CASES
+def test_engines_agree_however_far_the_query_is(kernel):
+    parameters, n = make(kernel)
+    for far in (1e2, 1e18, 1e21, 1e60):
+        moved = Neighbourhood(n.query + far, n.rows, n.ids, n.targets, n.noises)
+        pair = [as_arrays(condition(kernel, parameters, moved, engine)) for engine in ENGINES]
+        np.testing.assert_allclose(pair[0], pair[1], atol=1e-10)
+
+
+def test_neighbours_that_do_not_exist_are_refused():
+    parameters, n = make(find_kernel("rbf"))
+    n.ids[0, 0] = 40
+    with pytest.raises(IndexError, match="neighbour 40 does not exist: there are 40 rows"):
+        condition(find_kernel("rbf"), parameters, n)
+
+
 def test_unknown_engine_and_kernel_are_refused_with_names():
     with pytest.raises(ValueError, match="unknown engine 'gpu': expected one of fused, batched"):
         condition(find_kernel("rbf"), *make(find_kernel("rbf")), engine="gpu")

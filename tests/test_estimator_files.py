@@ -48,11 +48,21 @@ def test_names_survive_the_file(tmp_path):
     ("change", "message"),
     [
         (lambda h, a: h.update(estimator="GPClassifier"), "holds a 'GPClassifier'"),
-        (lambda h, a: h["parameters"].update(kernel="evil"), "unknown kernel 'evil'"),
+        (lambda h, a: h["summary"].update(kernel="evil"), "unknown kernel 'evil'"),
+        (lambda h, a: h.update(engine="gpu"), "its engine 'gpu'"),
+        (lambda h, a: h["head"].update(noise_factor=-5.0), "out of range"),
+        (lambda h, a: h["head"].update(df=-1.0), "out of range"),
+        (lambda h, a: h["head"].update(latent_factor="x"), "latent_factor"),
+        (lambda h, a: h["summary"].update(left_out={}), "rmse"),
+        (lambda h, a: h["summary"].update(rows="many"), "rows"),
+        (lambda h, a: a["target.scale"].__setitem__((), -1.0), "target.scale"),
+        (lambda h, a: a["rows.weights"].__setitem__(0, 0.0), "rows.weights"),
+        (lambda h, a: a["rows.known_noise"].__setitem__(0, -0.5), "rows.known_noise"),
+        (lambda h, a: a["hyper.log_lengths"].__setitem__(0, 1000.0), "outside of"),
         (lambda h, a: h["parameters"].pop("k"), "parameters are"),
-        (lambda h, a: h.update(k=0), "k = 0"),
+        (lambda h, a: h.update(k=0), "its k is 0"),
         (lambda h, a: h.update(k="many"), "'k'"),
-        (lambda h, a: h["head"].update(shift=1.0), "does not make sense"),
+        (lambda h, a: h["head"].update(shift=1.0), "its head has the fields"),
         (lambda h, a: h.update(columns=["a"]), "column names do not fit"),
         (lambda h, a: a.pop("rows.targets"), "rows.targets"),
         (lambda h, a: a.update({"rows.targets": a["rows.targets"][:-1]}), "rows.targets"),
@@ -101,3 +111,12 @@ def test_a_crashed_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch):
     resumed = GPRegressor(**arguments).fit(X, y)
     assert not path.exists()
     np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
+
+
+def test_settings_changed_after_the_fit_do_not_change_the_file(tmp_path):
+    X, y = small()
+    model = quick().fit(X, y)
+    model.set_params(kernel="rational_quadratic", k=3).save(tmp_path / "m.nearfield")
+    loaded = GPRegressor.load(tmp_path / "m.nearfield")
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    assert loaded.get_params()["kernel"] == "rational_quadratic"

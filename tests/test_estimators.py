@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
+import signal
 import warnings
 from dataclasses import replace
 
@@ -14,6 +16,7 @@ import pytest
 from estimator_data import quick, small
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -330,6 +333,96 @@ def test_duplicated_rows_do_not_leak_their_targets():
     assert model.loo_.residual.std() == pytest.approx(0.5, rel=0.15)
 
 
+@pytest.mark.parametrize("far", [1e3, 1e10, 1e18, 1e20, 1e36, 1e100])
+def test_far_from_all_rows_the_prior_returns(far):
+    X, y = small()
+    model = quick(predictive="gaussian").fit(X, y)
+    mean, std = model.predict(np.full((1, 3), far), return_std=True)
+    assert abs(mean[0] - y.mean()) < y.std()
+    assert std[0] == pytest.approx(np.hypot(model.kernel_scale_, model.noise_std_), rel=1e-6)
+
+
+def test_a_column_that_was_constant_in_training_is_ignored():
+    X, y = small()
+    model = quick().fit(np.column_stack([X, np.full(300, 2024.0)]), y)
+    now, later = (model.predict(np.column_stack([X, np.full(300, year)])) for year in (2024.0, 2034.0))
+    np.testing.assert_array_equal(now, later)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-165, 1e160, 1e200])
+def test_targets_of_extreme_size(unit, tmp_path):
+    X, y = small()
+    model = quick().fit(X, y * unit)
+    mean, std = model.predict(X, return_std=True)
+    assert np.isfinite(std).all()
+    assert (std > 0).all()
+    assert np.sqrt(np.mean((mean / unit - y) ** 2)) < 0.3
+    assert np.isfinite(model.summary_.left_out["rmse"])
+    model.save(tmp_path / "m.nearfield")
+
+
+def test_a_handful_of_rows_has_wide_error_bars():
+    """Six rows tell little: 90 % intervals cover some three quarters, and would cover far less if narrowed."""
+    rng = np.random.default_rng(0)
+    inside = []
+    for _ in range(30):
+        X = rng.uniform(-2, 2, (206, 1))
+        y = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(206)
+        low, high = GPRegressor(random_state=0).fit(X[:6], y[:6]).predict_interval(X[6:])
+        inside.append(np.mean((low <= y[6:]) & (y[6:] <= high)))
+    assert np.mean(inside) > 0.7
+
+
+def test_numpy_numbers_as_settings():
+    X, y = small(100)
+    settings = {
+        "max_steps": np.int64(20),
+        "learning_rate": np.float32(0.03),
+        "k": np.int32(10),
+        "batch_size": np.int64(64),
+    }
+    assert GPRegressor(**settings).fit(X, y).k_ == 10
+
+
+def test_update_after_a_fit_of_few_rows_uses_the_new_ones():
+    X, y = small(200)
+    model = quick().fit(X[:5], y[:5])
+    assert model.k_ == 4
+    assert model.update(X[5:], y[5:]).k_ == 128
+
+
+def test_weights_next_to_zero_count_as_zero():
+    X, y = small(100)
+    weights = np.ones(100)
+    weights[0] = 1e-310
+    np.testing.assert_array_equal(
+        quick().fit(X, y, weights).predict(X), quick().fit(X, y, (weights > 0.5).astype(float)).predict(X)
+    )
+
+
+def test_a_fit_that_failed_is_no_fit():
+    X, y = small(50)
+    model = quick()
+    with pytest.raises(ValueError, match="noise_variance has values that are negative"):
+        model.fit(X, y, noise_variance=np.full(50, -1.0))
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_can_predict_and_fit():
+    """OpenMP, which torch and FAISS use, hangs in the child of a process that has used it."""
+    X, y = small(1500)
+    model = quick().fit(X, y)
+    expected = model.predict(X)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        equal = np.array_equal(model.predict(X), expected) and np.array_equal(quick().fit(X, y).predict(X), expected)
+        os._exit(0 if equal else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_constant_target_works_with_a_warning():
     X, _ = small(50)
     with pytest.warns(UserWarning, match=r"the target is constant \(5\)"):
@@ -386,6 +479,8 @@ def test_bad_requests_are_named(model, arm):
         model.predict(arm[2][:, :3])
     with pytest.raises(ValueError, match=r"y has shape \(3,\): expected \(500,\)"):
         model.log_score(arm[2], arm[3][:3])
+    with pytest.raises(ValueError, match="the target y has 500 missing"):
+        model.log_score(arm[2], np.full(500, np.nan))
 
 
 def test_summary_tells_what_happened(model):

@@ -14,7 +14,17 @@ from queue import SimpleQueue
 
 _Job = tuple[Callable[[int, int], None], tuple[int, int], "SimpleQueue[BaseException | None]"]
 _lock = threading.Lock()
-_pool: tuple[int, int, SimpleQueue[_Job]] | None = None  # process, threads, their queue
+_pool: tuple[int, SimpleQueue[_Job]] | None = None  # how many threads, and their queue
+
+
+def _forget() -> None:
+    """After a fork: the child has none of the parent's threads, and a lock that was held stays held for ever."""
+    global _lock, _pool
+    _lock, _pool = threading.Lock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def thread_count() -> int:
@@ -65,13 +75,11 @@ def _work(jobs: SimpleQueue[_Job]) -> None:
 
 
 def _jobs(threads: int) -> SimpleQueue[_Job]:
-    """The queue of this process's threads. Made anew after a fork, whose child has none of the parent's threads."""
+    """The queue of this process's threads, of which there are now at least so many."""
     global _pool
     with _lock:
-        if _pool is None or _pool[0] != os.getpid():
-            _pool = (os.getpid(), 0, SimpleQueue())
-        process, running, jobs = _pool
+        running, jobs = _pool or (0, SimpleQueue())
         for n in range(running, threads):
             threading.Thread(target=_work, args=(jobs,), name=f"nearfield-{n}", daemon=True).start()
-        _pool = (process, max(running, threads), jobs)
+        _pool = (max(running, threads), jobs)
         return jobs

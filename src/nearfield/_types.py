@@ -50,7 +50,7 @@ class Problem(NamedTuple):
 class Moments:
     """Mean and variance of the latent function and quad = t' K^-1 t: (b,), or (b, k) where given for every k' <= k.
 
-    jittered: how many factorisations needed a retry with more jitter.
+    jittered: how many rows needed extra jitter before their matrix could be factorised.
     """
 
     mean: torch.Tensor

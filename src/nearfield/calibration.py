@@ -27,6 +27,7 @@ SMALLEST_DF = 2.1  # below 2 a Student-t has no standard deviation
 LARGEST_DF = 1e6  # a normal distribution for all purposes
 MOST_NEIGHBOURS = 512
 ALL_ROWS = 128  # up to so many other rows, all are neighbours and nothing needs choosing
+_FEWEST_NARROWED = 20  # rows; fewer do not tell that error bars may be narrower than the model says
 _LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _PRICE = 0.02  # accuracy that 256 neighbours must earn over ALL_ROWS neighbours, whose cost is not counted
 
@@ -140,16 +141,17 @@ def _cover(rows: LeftOut, head: Head, level: float = 0.9) -> Head:
     Row n is covered once the factor reaches (residual^2 / q^2 - floor^2) / (s^2 - floor^2), with q the quantile of the
     standard t; so the wanted factor is the quantile of these, taken between two neighbouring ones.
     """
-    scale, _ = head.scales(rows.swept, rows.noise)
+    scale, _ = replace(head, floor=0.0).scales(rows.swept, rows.noise)
     quantile = scipy.stats.t.ppf((1 + level) / 2, head.df)
     residual = rows.y - rows.swept.mean
-    needed = ((residual / quantile) ** 2 - head.floor**2) / (scale**2 - head.floor**2)
+    needed = ((residual / quantile) ** 2 - head.floor**2) / np.maximum(scale**2, 1e-300)
     order = np.argsort(needed, kind="stable")
     share = np.cumsum(rows.weights[order]) / rows.weights.sum()
     last = int(np.argmin(np.abs(share - level)))
     inside = needed[order[last]]
     factor = 0.5 * (inside + needed[order[last + 1]]) if last + 1 < len(order) else 1.1 * inside
-    factor = float(np.clip(factor, 1e-4, 1e4))
+    least = 1e-4 if rows.weights.sum() >= _FEWEST_NARROWED else 1.0
+    factor = float(np.clip(factor, least, 1e4))
     return replace(head, latent_factor=head.latent_factor * factor, noise_factor=head.noise_factor * factor)
 
 

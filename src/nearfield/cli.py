@@ -161,7 +161,9 @@ def predict(
     with write_blocks(destination) as write:
         for block, x, _ in _blocks(table, encoder, block_rows, kept, progress=shown):
             regressor = regressor or _regressor_of(model)
-            write(_predictions(regressor, x, coverage, levels, block.select(kept)))
+            with _user_errors():
+                predictions = _predictions(regressor, x, coverage, levels, block.select(kept))
+            write(predictions)
 
 
 @app.command()
@@ -184,7 +186,8 @@ def evaluate(model: ModelFile, table: TableFile, block_rows: BlockRows = None, a
         known = ~np.isnan(y)
         skipped += int((~known).sum())
         if known.any():
-            scores += Scores.of(y[known], regressor.predict_dist(x[known]))
+            with _user_errors():
+                scores += Scores.of(y[known], regressor.predict_dist(x[known]))
             baseline += Scores.of(y[known], constant)
     if scores.n == 0:
         raise UserError(f"The target {encoder.target!r} is missing in all {skipped} rows of {table}.")
@@ -365,7 +368,7 @@ def _user_errors() -> Iterator[None]:
     """What the estimator rejects is a mistake in the input; elsewhere a ValueError would be one of ours."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, FloatingPointError) as error:
         raise UserError(str(error)) from error
 
 

@@ -324,6 +324,7 @@ def _texts(values: pa.ChunkedArray, label: str) -> pa.ChunkedArray:
         text = values.cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TableError(f"{label} has type {values.type}; text is expected, as in training.") from error
+    text = pc.utf8_trim_whitespace(text)
     absent = pc.is_in(text, value_set=pa.array(NULL_VALUES, pa.large_string()))
     return pc.if_else(pc.or_(absent, pc.is_null(text)), MISSING, text)
 

@@ -9,19 +9,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.stats
-import torch
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from nearfield import fitting
-from nearfield.calibration import Head
 from nearfield.conditional import ENGINES
 from nearfield.fitting import Fit, Settings, Summary
 from nearfield.kernels import find_kernel
-from nearfield.model import BOUNDS, Model, Rows
-from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, write_file
-from nearfield.prediction import Predicted, Predictor
+from nearfield.model_file import pack, unpack
+from nearfield.persistence import ModelFileError, naming_file, read_file, require, write_file
+from nearfield.prediction import Predicted
 from nearfield.scaling import Scaling
 from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_not_finite, refuse_text
 
@@ -61,7 +59,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     Attributes
     ----------
     k_ : number of neighbours in use. Where it is n - 1, predictions use all n rows.
-    loo_ : left-out `mean`, `std` and `residual` of the training rows (computed when first asked for).
+    loo_ : left-out `mean`, `std` and `residual` of the training rows, computed when first asked for. A row of weight
+        zero is no training row.
     feature_relevance_ : 1 / length scale of each column in standardised units, by column name.
     length_scales_, kernel_scale_, noise_std_ : hyper-parameters in the units of the data.
     summary_ : what the fit did; `print(model.summary_)`.
@@ -113,6 +112,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         self.extra_: dict[str, Any] = {}
         return self
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_fit")
+
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
         """Append rows without training again: the predictions of a model of all rows with these hyper-parameters."""
         check_is_fitted(self)
@@ -134,8 +136,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
                 raise ValueError(f"{name} is {getattr(self, name)!r}: expected a whole number of at least 1.")
         if not 0 < self.learning_rate <= 1:
             raise ValueError(f"learning_rate is {self.learning_rate!r}: expected a number above 0, at most 1.")
-        k = self.k if self.k == "auto" else int(self.k)
-        return Settings(**{f.name: getattr(self, f.name) for f in fields(Settings) if f.name != "k"}, k=k)
+        return Settings(**{f.name: _plain(getattr(self, f.name)) for f in fields(Settings)})
 
     def _validated_rows(
         self, X: Any, y: Any, sample_weight: Any, noise_variance: Any, reset: bool
@@ -153,11 +154,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if not weights.any():
             raise ValueError("sample_weight is zero for every row: at least one row must count.")
         noise = np.zeros(len(y)) if noise_variance is None else np.asarray(noise_variance, dtype=np.float64)
-        if noise.shape != y.shape or not (np.isfinite(noise).all() and (noise >= 0).all()):
-            raise ValueError(
-                f"noise_variance has shape {noise.shape}: expected {y.shape}, finite numbers of at least zero."
-            )
-        kept = weights > 0
+        if noise.shape != y.shape:
+            raise ValueError(f"noise_variance has shape {noise.shape}: expected {y.shape}, one number for each row.")
+        if not (np.isfinite(noise).all() and (noise >= 0).all()):
+            raise ValueError("noise_variance has values that are negative or not finite: variances are at least zero.")
+        kept = weights > 1e-100 * weights.max()
         return X[kept], y[kept], weights[kept], noise[kept]
 
     def _adopt(self, fit: Fit) -> None:
@@ -189,8 +190,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if not return_std:
             check_choice("uncertainty", uncertainty, ("observation", "latent"))
             return self._fit_target().undo(self._predicted(X).loc)
-        dist = self.predict_dist(X, uncertainty)
-        return dist.mean(), dist.std()
+        loc, scale, df = self._parameters(X, uncertainty)
+        return loc, scale * _std_of_unit(df)
 
     def predict_interval(
         self, X: Any, coverage: float = 0.9, uncertainty: str = "observation"
@@ -221,6 +222,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         y = np.asarray(y, dtype=np.float64)
         if y.shape != dist.mean().shape:
             raise ValueError(f"y has shape {y.shape}: expected {dist.mean().shape}, one observation for each row of X.")
+        refuse_missing_target(y)
         return float(np.mean(dist.logpdf(y)))
 
     @property
@@ -230,9 +232,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         if "_loo" not in self.__dict__:
             target, predictor = self._fit.target, self._fit.predictor
             predicted = predictor.left_out()
-            dist = _distribution(target.undo(predicted.loc), predicted.scale * target.scale, predictor.head.df)
-            y = target.undo(predictor.rows.targets.numpy())
-            self._loo = LeftOut(dist.mean(), dist.std(), y - dist.mean())
+            mean, y = target.undo(predicted.loc), target.undo(predictor.rows.targets.numpy())
+            self._loo = LeftOut(mean, predicted.scale * target.scale * _std_of_unit(predictor.head.df), y - mean)
         return self._loo
 
     def _fit_target(self) -> Scaling:
@@ -260,29 +261,18 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
         """Write the fitted model to one file, which contains the training rows. `extra` is plain JSON kept with it."""
         check_is_fitted(self)
-        fit = self._fit
-        rows, model = fit.predictor.rows, fit.predictor.model
-        parameters = {name: value for name, value in self.get_params().items() if name in _SAVED}
+        header, arrays = pack(self._fit)
         names = getattr(self, "feature_names_in_", None)
-        header = {
+        header |= {
             "estimator": type(self).__name__,
-            "parameters": {
-                name: value if value is None or isinstance(value, str | bool) else _plain(value)
-                for name, value in parameters.items()
-            },
+            "parameters": {name: _plain(value) for name, value in self.get_params().items() if name in _SAVED},
             "columns": None if names is None else [str(name) for name in names],
-            "k": fit.predictor.k,
-            "head": {**asdict(fit.predictor.head), "df": _finite_or_none(fit.predictor.head.df)},
-            "summary": fit.summary.as_dict(),
             "extra": self.extra_ if extra is None else extra,
         }
-        arrays = {f"rows.{field.name}": getattr(rows, field.name).numpy() for field in fields(rows)}
-        arrays |= {f"hyper.{name}": value.numpy() for name, value in model.hyperparameters().items()}
-        for name, scaling in (("inputs", fit.inputs), ("target", fit.target)):
-            arrays |= {f"{name}.centre": scaling.centre, f"{name}.scale": scaling.scale}
-        write_file(path, header, {name: np.asarray(value) for name, value in arrays.items()})
+        write_file(path, header, arrays)
         warnings.warn(
-            f"{os.fspath(path)!r} contains the {len(rows):,} training rows: share it only with those who may see them.",
+            f"{os.fspath(path)!r} contains the {self.n_rows_:,} training rows: "
+            "share it only with those who may see them.",
             TrainingRowsWarning,
             stacklevel=2,
         )
@@ -299,73 +289,28 @@ _SAVED = tuple(f.name for f in fields(Settings))
 
 
 def _restore(cls: type[Self], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
-    """The estimator from a file's header and arrays, every field of them checked."""
+    """The estimator from a file's header and arrays."""
     if header.get("estimator") != cls.__name__:
         raise ModelFileError(f"it holds a {header.get('estimator')!r}, not a {cls.__name__}")
     parameters = require(header, "parameters", dict)
     if set(parameters) != set(_SAVED):
         raise ModelFileError(f"its parameters are {sorted(parameters)}; expected {sorted(_SAVED)}")
     model = cls(**parameters)
-    try:
-        kernel = find_kernel(model._settings().kernel)
-        summary = Summary(**require(header, "summary", dict))
-        stored = require(header, "head", dict)
-        head = Head(**{**stored, "df": np.inf if stored.get("df") is None else stored["df"]})
-    except (TypeError, ValueError) as error:
-        raise ModelFileError(f"its header does not make sense ({error})") from error
-    inputs = _checked(arrays, "rows.inputs", 2)
-    n, d = inputs.shape
-    rows = Rows(
-        *(
-            torch.from_numpy(a)
-            for a in (
-                inputs,
-                *(_checked(arrays, f"rows.{name}", 1, (n,)) for name in ("targets", "weights", "known_noise")),
-            )
-        )
-    )
-    shapes = {"log_lengths": (d,), "log_shape": (len(kernel.shapes),)}
-    hyper = {
-        name: torch.from_numpy(_checked(arrays, f"hyper.{name}", len(shapes.get(name, ())), shapes.get(name, ())))
-        for name in BOUNDS
-    }
-    k = require(header, "k", int)
-    if k < 1 or n < 1 or d < 1:
-        raise ModelFileError(f"it has {n} rows, {d} columns and k = {k}; at least one of each is needed")
-    scalings = [
-        Scaling(
-            _checked(arrays, f"{name}.centre", len(shape), shape), _checked(arrays, f"{name}.scale", len(shape), shape)
-        )
-        for name, shape in (("inputs", (d,)), ("target", ()))
-    ]
-    columns = header.get("columns")
+    fit = unpack(header, arrays)
+    d, columns = len(fit.inputs.scale), header.get("columns")
     model.n_features_in_ = d
     if columns is not None:
         if not (isinstance(columns, list) and len(columns) == d and all(isinstance(c, str) for c in columns)):
             raise ModelFileError(f"its column names do not fit its {d} columns")
         model.feature_names_in_ = np.array(columns, dtype=object)
-    predictor = Predictor(Model(kernel, **hyper, engine=model.engine), rows, k, head)
-    model._adopt(Fit(predictor, scalings[0], scalings[1], summary))
+    model._adopt(fit)
     model.extra_ = require(header, "extra", dict)
     return model
 
 
-def _checked(arrays: dict[str, np.ndarray], name: str, ndim: int, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """A finite float64 array of the file, of that shape."""
-    array = require_array(arrays, name, "float64", ndim)
-    if shape is not None and array.shape != shape:
-        raise ModelFileError(f"its array {name!r} has shape {array.shape}; expected {shape}")
-    if not np.isfinite(array).all():
-        raise ModelFileError(f"its array {name!r} has values that are not finite")
-    return array
-
-
-def _plain(value: Any) -> int | float:
-    return int(value) if is_int(value) else float(value)
-
-
-def _finite_or_none(value: float) -> float | None:
-    return None if np.isinf(value) else value
+def _plain(value: Any) -> Any:
+    """Without numpy's types, which JSON does not know."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _clamp_k(settings: Settings, n: int) -> Settings:
@@ -374,6 +319,11 @@ def _clamp_k(settings: Settings, n: int) -> Settings:
         warnings.warn(f"k = {settings.k} is more than the {n - 1} other rows: using {max(n - 1, 1)}.", stacklevel=3)
         return Settings(**{**asdict(settings), "k": max(n - 1, 1)})
     return settings
+
+
+def _std_of_unit(df: float) -> float:
+    """Standard deviation of a Student-t of scale one; scipy's own squares the scale, which may overflow."""
+    return 1.0 if np.isinf(df) else float(np.sqrt(df / (df - 2)))
 
 
 def _distribution(loc: np.ndarray, scale: np.ndarray, df: float) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from contextlib import suppress
@@ -15,7 +16,7 @@ from tqdm import tqdm
 
 from nearfield.calibration import ALL_ROWS, Choice, Head, LeftOut, candidate_ks, choose_k, target_floor
 from nearfield.kernels import find_kernel
-from nearfield.metrics import Predictive, Scores
+from nearfield.metrics import LEVELS, covered
 from nearfield.model import Model, Rows
 from nearfield.persistence import read_file, write_file
 from nearfield.prediction import Predictor
@@ -23,6 +24,8 @@ from nearfield.scaling import Scaling
 from nearfield.sweep import Sweeper
 from nearfield.training import Progress, Run, Schedule, Stage, restore, start, state, train
 
+_IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
+_FEWEST_TRAINED = 10  # rows; with fewer, leaving rows out teaches the noise of these rows
 _LEFT_OUT_ROWS = 4000  # rows left out to choose k and to calibrate
 
 
@@ -66,6 +69,7 @@ class Summary:
     def __str__(self) -> str:
         s = self.left_out
         stopped = "early, the score had settled" if self.steps < self.most_steps else "at max_steps"
+        stopped = stopped if self.steps else "before it began: too few rows, or a constant target"
         recoveries = f"{self.jittered} factorisations with extra jitter, {self.rejected} steps rejected"
         return "\n".join(
             [
@@ -94,7 +98,7 @@ def standardise(
     X: np.ndarray, y: np.ndarray, weights: np.ndarray, known_noise: np.ndarray, inputs: Scaling, target: Scaling
 ) -> Rows:
     """Rows in standardised units from X (n, d), y (n,), weights (n,) and noise variances (n,) in the user's."""
-    arrays = (inputs.apply(X), target.apply(y), weights, known_noise / target.scale**2)
+    arrays = (inputs.apply(X), target.apply(y), weights, known_noise / target.scale / target.scale)
     return Rows(*(torch.from_numpy(np.ascontiguousarray(a, dtype=np.float64)) for a in arrays))
 
 
@@ -111,13 +115,12 @@ def fit(
 ) -> Fit:
     """Fit X (n, d), y (n,); all values finite, weights positive. `verbose` None shows progress on terminals only."""
     began = time.perf_counter()
-    inputs, target = Scaling.of(X, weights), Scaling.of(y, weights)
+    inputs, target = Scaling.of(X, weights, if_constant=_IGNORED), Scaling.of(y, weights)
     rows = standardise(X, y, weights, known_noise, inputs, target)
     model = Model.initial(find_kernel(settings.kernel), X.shape[1], engine=settings.engine)
     sample = _sample(rng, len(rows))
     progress = _train(model, rows, settings, rng, checkpoint, verbose)
     choice, left_out, jittered = _calibrate(model, rows, settings, sample)
-    scores = Scores.of(target.undo(left_out.y), _in_units(left_out, choice.head, target)).as_dict()
     summary = Summary(
         rows=len(rows),
         columns=X.shape[1],
@@ -130,7 +133,7 @@ def fit(
         k_reason=choice.reason,
         noise_std=float(model.noise.detach().sqrt()) * float(target.scale),
         left_out_rows=len(left_out.y),
-        left_out=scores,
+        left_out=_scores(left_out, choice.head, float(target.scale)),
         jittered=progress.jittered + jittered,
         rejected=progress.rejected,
     )
@@ -149,10 +152,15 @@ def schedule_for(settings: Settings, n: int) -> Schedule:
     return Schedule(stages, settings.batch_size, every)
 
 
-def _in_units(rows: LeftOut, head: Head, target: Scaling) -> Predictive:
-    """The predictive distributions of left-out rows in the units of the target."""
-    scale, _ = head.scales(rows.swept, rows.noise)
-    return head.distribution(target.undo(rows.swept.mean), scale * target.scale)
+def _scores(rows: LeftOut, head: Head, unit: float) -> dict[str, float]:
+    """Weighted scores of left-out rows in units of the target, of which `unit` is one standard deviation."""
+    dist = rows.predict(head)
+    shares = {
+        f"coverage_{100 * level:.0f}": float(np.average(covered(rows.y, dist, level), weights=rows.weights))
+        for level in LEVELS
+    }
+    nll = math.log(unit) - rows.log_score(head)
+    return {"rmse": rows.rmse() * unit, "nll": nll, "crps": rows.crps(head) * unit, **shares}
 
 
 def _train(
@@ -164,11 +172,11 @@ def _train(
     verbose: bool | None,
 ) -> Progress:
     """Train in place, with a progress bar and, if asked for, a checkpoint that is removed at the end."""
-    if float(rows.targets.min()) == float(rows.targets.max()):
-        return Progress()  # nothing to learn from a constant target
+    if float(rows.targets.min()) == float(rows.targets.max()) or float(rows.weights.sum()) < _FEWEST_TRAINED:
+        return Progress()  # nothing to learn from: the starting values stay
     schedule = schedule_for(settings, len(rows))
     run = start(model, rng)
-    fingerprint = _fingerprint(rows, settings)
+    fingerprint = "" if checkpoint is None else _fingerprint(rows, settings)
     if checkpoint is not None and os.path.exists(checkpoint):
         header, arrays = read_file(checkpoint)
         if header.get("checkpoint") != fingerprint:
@@ -231,5 +239,8 @@ def _calibrate(model: Model, rows: Rows, settings: Settings, sample: np.ndarray)
         return replace(choice, reason="as asked for" if k == settings.k else "all other rows"), left_out, jittered
     every = candidate_ks(n_others)
     cheap = every[every <= ALL_ROWS]
-    found = choose(cheap)
-    return choose(every) if found[0].k in cheap[-2:] else found
+    choice, left_out, jittered = choose(cheap)
+    if choice.k not in cheap[-2:]:
+        return choice, left_out, jittered
+    choice, left_out, more = choose(every)
+    return choice, left_out, jittered + more

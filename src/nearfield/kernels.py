@@ -21,6 +21,7 @@ from numba import njit
 
 from nearfield._simd import exp_nonpositive
 
+_FAR = 87.0  # beyond it the exponential stays at 1.6e-38, and no polynomial may grow before it
 _TINY = 1e-150  # keeps the slope of the Matern 1/2 kernel finite at distance zero, where it is multiplied by zero
 
 
@@ -136,14 +137,14 @@ def _matern12_scalar(r2, dtype):
 
 @njit(inline="always")
 def _matern32_scalar(r2, dtype):
-    q = math.sqrt(dtype(3) * r2)
+    q = min(math.sqrt(dtype(3) * r2), dtype(_FAR))
     e = exp_nonpositive(-q, dtype)
     return (dtype(1) + q) * e, dtype(-1.5) * e
 
 
 @njit(inline="always")
 def _matern52_scalar(r2, dtype):
-    q = math.sqrt(dtype(5) * r2)
+    q = min(math.sqrt(dtype(5) * r2), dtype(_FAR))
     e = exp_nonpositive(-q, dtype)
     p = dtype(1) + q
     return (p + q * q * dtype(1 / 3)) * e, dtype(-5 / 6) * p * e

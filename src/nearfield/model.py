@@ -94,15 +94,8 @@ class Model:
         """Noise variance of one observation, with its floor."""
         return self.log_noise.exp() + NOISE_FLOOR * (2 * self.log_scale).exp()
 
-    def latent(
-        self,
-        rows: Rows,
-        query: torch.Tensor,
-        ids: torch.Tensor,
-        own: torch.Tensor | None = None,
-        nested: bool = False,
-    ) -> Moments:
-        """Moments (b,), or (b, k) when nested, of the latent function at query (b, d), given the neighbours ids (b, k).
+    def latent(self, rows: Rows, query: torch.Tensor, ids: torch.Tensor, own: torch.Tensor | None = None) -> Moments:
+        """Moments (b,) of the latent function at query (b, d), given the neighbours ids (b, k); differentiable.
 
         own: (b,) row numbers of the query when these are training rows left out. A row that counts w > 1 times and is
         among its own neighbours stands there for its w - 1 other copies.
@@ -110,6 +103,27 @@ class Model:
         places = ids.clamp_min(0)
         noises = (self.noise + take(rows.known_noise, places)) / rows.counts(ids, own)
         neighbourhood = Neighbourhood(query, rows.inputs, ids, take(rows.targets, places) - self.mean, noises)
-        parameters = KernelParameters(self.log_lengths, self.log_scale, self.log_shape)
-        moments = (condition_nested if nested else condition)(self.kernel, parameters, neighbourhood, self.engine)
+        moments = condition(self.kernel, self._parameters, neighbourhood, self.engine)
         return Moments(moments.mean + self.mean, moments.variance, moments.quad, moments.jittered)
+
+    def latent_nested(
+        self, rows: Rows, query: torch.Tensor, ids: torch.Tensor, own: torch.Tensor | None = None
+    ) -> Moments:
+        """The same (b, k), given the first 1, 2, .. k neighbours, without gradients.
+
+        In numpy, because the arrays are large and torch would use OpenMP for them, in which a forked process hangs.
+        """
+        places = np.maximum(ids.numpy(), 0)
+        counts = rows.weights.numpy()[places]
+        if own is not None:
+            counts = counts - (ids.numpy() == own.numpy()[:, None])
+        mean, noise = float(self.mean.detach()), float(self.noise.detach())
+        noises = (noise + rows.known_noise.numpy()[places]) / counts
+        targets = rows.targets.numpy()[places] - mean
+        neighbourhood = Neighbourhood(query, rows.inputs, ids, torch.from_numpy(targets), torch.from_numpy(noises))
+        m = condition_nested(self.kernel, self._parameters, neighbourhood, self.engine)
+        return Moments(torch.from_numpy(m.mean.numpy() + mean), m.variance, m.quad, m.jittered)
+
+    @property
+    def _parameters(self) -> KernelParameters:
+        return KernelParameters(self.log_lengths, self.log_scale, self.log_shape)

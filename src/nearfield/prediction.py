@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from nearfield.calibration import Head
+from nearfield.calibration import ALL_ROWS, Head
 from nearfield.model import Model, Rows
 from nearfield.scaling import Scaling
 from nearfield.sweep import Sweeper, Swept
@@ -62,10 +62,11 @@ class Predictor:
         return self._predicted(swept, self._noise + self.rows.known_noise.numpy())
 
     def extended(self, more: Rows) -> Predictor:
-        """The same hyper-parameters with more rows."""
+        """The same hyper-parameters with more rows. Where all rows were neighbours, up to ALL_ROWS still are."""
         names = ("inputs", "targets", "weights", "known_noise")
         rows = Rows(*(torch.cat([getattr(self.rows, name), getattr(more, name)]) for name in names))
-        return Predictor(self.model, rows, self.k, self.head)
+        k = self.k if self.k < len(self.rows) - 1 else min(max(self.k, ALL_ROWS), len(rows) - 1)
+        return Predictor(self.model, rows, max(k, 1), self.head)
 
     def _predicted(self, swept: Swept, noise: np.ndarray | float) -> Predicted:
         return Predicted(swept.mean, *self.head.scales(swept, noise))

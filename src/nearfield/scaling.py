@@ -9,14 +9,17 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Centres and scales of the columns, (d,) each, or of the target, () each. A constant column has scale one."""
+    """Centres and scales of the columns, (d,) each, or of the target, () each."""
 
     centre: np.ndarray
     scale: np.ndarray
 
     @classmethod
-    def of(cls, values: np.ndarray, weights: np.ndarray) -> Scaling:
-        """Weighted means and standard deviations of values (n,) or (n, d); right for huge and tiny numbers too."""
+    def of(cls, values: np.ndarray, weights: np.ndarray, if_constant: float = 1.0) -> Scaling:
+        """Weighted means and standard deviations of values (n,) or (n, d); right for huge and tiny numbers too.
+
+        Where all values are the same, the scale is `if_constant`.
+        """
         low, high = values.min(axis=0), values.max(axis=0)
         span = high / 2 - low / 2  # halves first: the difference of two huge numbers may overflow
         constant = span == 0
@@ -26,7 +29,8 @@ class Scaling:
         deviation = np.sqrt(np.average((shifted - mean) ** 2, axis=0, weights=weights))
         centre = np.where(constant, low, (mean + low / unit) * unit)
         return cls(
-            np.asarray(centre), np.asarray(np.where(constant, 1.0, np.where(deviation > 0, deviation, 1.0) * unit))
+            np.asarray(centre),
+            np.asarray(np.where(constant, if_constant, np.where(deviation > 0, deviation, 1.0) * unit)),
         )
 
     def apply(self, values: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from nearfield.model import Model, Rows, take
+from nearfield.model import Model, Rows
 from nearfield.neighbours import Groups, NeighbourIndex, build_index
 
 _BLOCK_NUMBERS = 2**18  # neighbours held at a time, over all rows of a block
@@ -67,8 +67,8 @@ class Sweeper:
         for block in _blocks(len(which), int(ks[-1])):
             own = which[block]
             ids = torch.from_numpy(self.left_out_ids(own, int(ks[-1])))
-            numbers = torch.from_numpy(own)
-            parts.append(self._nested(take(self.rows.inputs, numbers), ids, ks, numbers))
+            query = torch.from_numpy(self.rows.inputs.numpy()[own])
+            parts.append(self._nested(query, ids, ks, torch.from_numpy(own)))
         return _join(parts)
 
     def new(self, query: np.ndarray, k: int) -> Swept:
@@ -80,8 +80,7 @@ class Sweeper:
         return _join(parts).at(0)
 
     def _nested(self, query: torch.Tensor, ids: torch.Tensor, ks: np.ndarray, own: torch.Tensor | None) -> Swept:
-        with torch.no_grad():
-            m = self.model.latent(self.rows, query, ids, own=own, nested=True)
+        m = self.model.latent_nested(self.rows, query, ids, own)
         last = np.array([self._reach(int(k)) for k in ks]) - 1
         near = np.minimum(last, NEAR - 1)
         mean, variance, quad = (x.numpy() for x in (m.mean, m.variance, m.quad))
@@ -97,7 +96,8 @@ class Sweeper:
 
     def _counts(self, ids: torch.Tensor, own: torch.Tensor | None) -> np.ndarray:
         """How often each neighbour counts (b, k), zero where there is none."""
-        return np.where(ids.numpy() >= 0, self.rows.counts(ids, own).numpy(), 0.0)
+        counts = np.where(ids.numpy() >= 0, self.rows.weights.numpy()[np.maximum(ids.numpy(), 0)], 0.0)
+        return counts if own is None else counts - (ids.numpy() == own.numpy()[:, None])
 
 
 def _blocks(n: int, k: int) -> list[slice]:

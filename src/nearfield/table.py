@@ -16,6 +16,7 @@ import difflib
 import gzip
 import io
 import os
+import secrets
 import shutil
 import sys
 from collections import Counter
@@ -203,7 +204,7 @@ def _replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _temporary(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    return target.with_name(f".nearfield-{secrets.token_hex(8)}.tmp")
 
 
 def _csv_writer(file: BinaryIO, delimiter: str) -> Write:

@@ -123,6 +123,8 @@ def _refresh(run: Run, rows: Rows, groups: Groups, stage: Stage, schedule: Sched
 def _record(progress: Progress, scores: np.ndarray, weights: np.ndarray, total: float) -> None:
     """Note the weighted mean of the scores and its standard error; rows that were visited again add nothing to it."""
     finite = np.isfinite(scores)
+    if not finite.any():
+        raise FloatingPointError("training stopped: no row has a finite score. Check the table for extreme values.")
     scores, weights = scores[finite], weights[finite]
     mean = np.average(scores, weights=weights)
     deviation = np.sqrt(np.average((scores - mean) ** 2, weights=weights))

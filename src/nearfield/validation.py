@@ -54,21 +54,19 @@ def refuse_missing_target(y: Any) -> None:
     """Count the missing targets, which scikit-learn would not."""
     values = np.asarray(y)
     if values.ndim == 1 and values.dtype.kind == "f":  # scikit-learn judges everything else
-        refuse_not_finite(values[:, None], ["the target y"])
+        refuse_not_finite(values[:, None], None, "the target y")
 
 
-def refuse_not_finite(values: np.ndarray, names: Any) -> None:
-    """Name the columns that hold NaN or infinity, with counts. values: (n, d)."""
+def refuse_not_finite(values: np.ndarray, names: Any, label: str | None = None) -> None:
+    """Name the columns that hold NaN or infinity, with counts. values: (n, d); names: (d,) or None."""
     bad = ~np.isfinite(values)
     if not bad.any():
         return
     column = int(np.flatnonzero(bad.any(axis=0))[0])
-    label = (
-        f"column {column}" if names is None else str(names[column]) if len(names) == 1 else f"column {names[column]!r}"
-    )
+    label = label or (f"column {column}" if names is None else f"column {names[column]!r}")
     kind = "NaN" if np.isnan(values[:, column]).any() else "infinity (inf)"
-    count = int(bad[:, column].sum())
+    count, columns = int(bad[:, column].sum()), int(bad.any(axis=0).sum())
     raise ValueError(
         f"Input contains {kind}: {label} has {count} missing or infinite values in {len(values)} rows"
-        f" ({int(bad.any(axis=0).sum())} such columns in all). Impute them or leave the rows out."
+        f" ({columns} such columns in all). Impute them or leave the rows out."
     )

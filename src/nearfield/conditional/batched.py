@@ -42,14 +42,13 @@ def _geometry(kernel: Kernel, p: Problem) -> _Geometry:
 def _factorise(matrix: torch.Tensor, scale2: torch.Tensor) -> tuple[torch.Tensor, int]:
     """Cholesky factors (b, k, k); rows that fail are tried again with ten times more jitter."""
     factor, info = torch.linalg.cholesky_ex(matrix)
-    jitter, retries = _JITTER[matrix.dtype], 0
+    jitter, retried = _JITTER[matrix.dtype], int((info > 0).sum())
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     while bool((failed := info > 0).any()) and jitter < 1e3:
-        retries += int(failed.sum())
         factor[failed], info[failed] = torch.linalg.cholesky_ex(matrix[failed] + jitter * scale2 * eye)
         jitter *= 10
     factor[info > 0] = torch.nan  # not finite
-    return factor, retries
+    return factor, retried
 
 
 def run(kernel: Kernel, problem: Problem, *, nested: bool = False) -> BatchedResult:

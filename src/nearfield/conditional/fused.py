@@ -346,6 +346,10 @@ def run(kernel: Kernel, problem: Problem, *, differentiate: bool = False, nested
     """
     query, ids = problem.query, problem.ids
     (b, k), dtype = ids.shape, query.dtype
+    if ids.size and int(ids.max()) >= len(problem.rows):  # compiled code would read foreign memory
+        raise IndexError(f"neighbour {int(ids.max())} does not exist: there are {len(problem.rows)} rows.")
+    if problem.targets.shape != (b, k) or problem.noises.shape != (b, k):
+        raise ValueError(f"targets {problem.targets.shape} and noises {problem.noises.shape} must be {(b, k)}.")
     shape = np.exp(problem.log_shape).astype(dtype)
     kept = b if differentiate else 0
     alpha, beta = np.empty((kept, k), dtype), np.empty((kept, k), dtype)
@@ -365,7 +369,7 @@ def run(kernel: Kernel, problem: Problem, *, differentiate: bool = False, nested
     in_threads(part, b, _SMALLEST_CHUNK)
     if not nested:
         mean, variance, quad = mean[:, 0], variance[:, 0], quad[:, 0]
-    return FusedResult(mean, variance, quad, alpha, beta, jacobian, int(jittered.sum()))
+    return FusedResult(mean, variance, quad, alpha, beta, jacobian, int(np.count_nonzero(jittered)))
 
 
 def gradient(

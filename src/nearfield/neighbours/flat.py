@@ -12,6 +12,8 @@ whose error is smaller.
 
 from __future__ import annotations
 
+import os
+
 import faiss
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,9 @@ from numpy.typing import NDArray
 UNIT = 2.0**-24  # rounding unit of float32
 UNDERFLOW = 1e-30  # far above what float32 loses below its smallest normal number, when the largest norm is about 1
 FAR = 1e6  # queries this many times farther from the centre than any row: float32 cannot rank their neighbours
+
+if hasattr(os, "register_at_fork"):  # a child of a process that has used OpenMP hangs if it uses more than one thread
+    os.register_at_fork(after_in_child=lambda: faiss.omp_set_num_threads(1))
 
 
 class FlatCandidates:
