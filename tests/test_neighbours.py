@@ -195,6 +195,19 @@ def test_equals_brute_force_on_small_integers(rows, k, shift):
 
 
 @pytest.mark.parametrize("kind", ["tree", "direct", "flat"])
+def test_answers_do_not_depend_on_the_number_of_threads(kind, monkeypatch):
+    rng = np.random.default_rng(4)
+    rows = rng.integers(0, 6, size=(2000, 4)).astype(float)  # many ties
+    tables = []
+    for threads in ("1", "2", "5"):
+        monkeypatch.setenv("NEARFIELD_THREADS", threads)
+        tables.append(build_index(rows, kind=kind).query(rows[:700], 20, np.arange(700)))
+    for table in tables[1:]:
+        np.testing.assert_array_equal(table.ids, tables[0].ids)
+        np.testing.assert_array_equal(table.sqdist, tables[0].sqdist)
+
+
+@pytest.mark.parametrize("kind", ["tree", "direct", "flat"])
 def test_calls_from_several_threads(kind):
     rng = np.random.default_rng(8)
     rows = rng.normal(size=(4000, 6))

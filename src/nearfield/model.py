@@ -106,19 +106,14 @@ class Model:
         moments = condition(self.kernel, self._parameters, neighbourhood, self.engine)
         return Moments(moments.mean + self.mean, moments.variance, moments.quad, moments.jittered)
 
-    def latent_nested(
-        self, rows: Rows, query: torch.Tensor, ids: torch.Tensor, own: torch.Tensor | None = None
-    ) -> Moments:
-        """The same (b, k), given the first 1, 2, .. k neighbours, without gradients.
+    def latent_nested(self, rows: Rows, query: torch.Tensor, ids: torch.Tensor, counts: np.ndarray) -> Moments:
+        """The same (b, k), given the first 1, 2, .. k neighbours, which count (b, k) times; without gradients.
 
         In numpy, because the arrays are large and torch would use OpenMP for them, in which a forked process hangs.
         """
         places = np.maximum(ids.numpy(), 0)
-        counts = rows.weights.numpy()[places]
-        if own is not None:
-            counts = counts - (ids.numpy() == own.numpy()[:, None])
         mean, noise = float(self.mean.detach()), float(self.noise.detach())
-        noises = (noise + rows.known_noise.numpy()[places]) / counts
+        noises = (noise + rows.known_noise.numpy()[places]) / np.maximum(counts, 1e-300)  # none where there is no row
         targets = rows.targets.numpy()[places] - mean
         neighbourhood = Neighbourhood(query, rows.inputs, ids, torch.from_numpy(targets), torch.from_numpy(noises))
         m = condition_nested(self.kernel, self._parameters, neighbourhood, self.engine)

@@ -80,7 +80,8 @@ class Sweeper:
         return _join(parts).at(0)
 
     def _nested(self, query: torch.Tensor, ids: torch.Tensor, ks: np.ndarray, own: torch.Tensor | None) -> Swept:
-        m = self.model.latent_nested(self.rows, query, ids, own)
+        counts = self._counts(ids, own)
+        m = self.model.latent_nested(self.rows, query, ids, counts)
         last = np.array([self._reach(int(k)) for k in ks]) - 1
         near = np.minimum(last, NEAR - 1)
         mean, variance, quad = (x.numpy() for x in (m.mean, m.variance, m.quad))
@@ -89,7 +90,7 @@ class Sweeper:
                 "a prediction is not finite: the rows or the hyper-parameters hold values that overflow. "
                 "Check the table for extreme values."
             )
-        used = np.cumsum(self._counts(ids, own), axis=-1)
+        used = np.cumsum(counts, axis=-1)
         return Swept(
             mean[:, last], variance[:, last], quad[:, last], used[:, last], quad[:, near], used[:, near], m.jittered
         )

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.csv
@@ -185,7 +185,9 @@ def write_blocks(path: str | os.PathLike[str] | None) -> Iterator[Write]:
             yield _parquet_writer(raw, stack)
             return
         if layout.gzipped:  # neither a name nor a time, so that equal tables give equal bytes
-            raw = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))  # type: ignore[assignment]
+            packed = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
+            yield _csv_writer(cast(BinaryIO, packed), layout.delimiter)
+            return
         yield _csv_writer(raw, layout.delimiter)
 
 
