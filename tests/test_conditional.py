@@ -245,7 +245,7 @@ def test_what_is_kept_for_the_gradient_is_linear_in_k():
     m = condition(find_kernel("matern52"), KernelParameters(leaf, parameters.log_scale, parameters.log_shape), n)
     result = m.mean.grad_fn.result
     assert isinstance(result, fused.FusedResult)
-    assert sum(x.size for x in result[:6]) == b * (2 * k + 3 * d + 3)
+    assert sum(x.size for x in result[:6]) == b * (2 * k + 2 * d + 3)
 
 
 @KERNEL_CASES

@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 
 LANES = 8  # rows a vector holds
 PANEL = 8  # columns eliminated at a time; the diagonal blocks are PANEL x PANEL, so PANEL == LANES
+COLUMNS = 4  # columns whose weights are kept at a time while the gradient is summed; divides LANES
 
 
 class _Vectors:
@@ -127,12 +128,12 @@ eliminate_2 = _eliminate(2, solve=True)
 eliminate_3 = _eliminate(3, solve=True)
 
 
-def _contract(dims: int) -> Callable[..., Any]:
+def _contract(dims: int, kinds: int) -> Callable[..., Any]:
     """Make `contract(x, ld, d, j, columns, start, stop, weights, sums)`: weighted sums of squared differences.
 
-    For the coordinates d .. d + dims, `x[d * ld + i]`, for the columns j .. j + columns and their three weight vectors
-    `weights[(c * 3 + w) * ld + i]`, adds weights[c, w, i] * (x[d, i] - x[d, j + c])^2 over i in start .. stop
-    (multiples of LANES) and over c to `sums[(d * 3 + w) * LANES + lane]`.
+    For the coordinates d .. d + dims, `x[d * ld + i]`, and the columns j .. j + columns, at most COLUMNS, each with
+    `kinds` weights `weights[(w * COLUMNS + c) * ld + i]`, adds weights[w, c, i] * (x[d, i] - x[d, j + c])^2 over i in
+    start .. stop (multiples of LANES) and over c to `sums[(d * kinds + w) * LANES + lane]`.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -147,20 +148,19 @@ def _contract(dims: int) -> Callable[..., Any]:
             return ir.Constant(index, n)
 
         lines = [builder.mul(builder.add(d, const(e)), ld) for e in range(dims)]
-        first = builder.mul(d, const(3 * LANES))
-        places = [[builder.add(first, const((e * 3 + w) * LANES)) for w in range(3)] for e in range(dims)]
+        first = builder.mul(d, const(kinds * LANES))
+        places = [[builder.add(first, const((e * kinds + w) * LANES)) for w in range(kinds)] for e in range(dims)]
         held = [[cgutils.alloca_once_value(builder, v.load(sums, place)) for place in row] for row in places]
         with cgutils.for_range(builder, columns) as loop:
             centres = [v.load_splat(x, builder.add(line, builder.add(j, loop.index))) for line in lines]
-            offset = builder.mul(builder.mul(loop.index, const(3)), ld)
-            offsets = [builder.add(offset, builder.mul(const(w), ld)) for w in range(3)]
+            offsets = [builder.mul(builder.add(loop.index, const(w * COLUMNS)), ld) for w in range(kinds)]
             with cgutils.for_range_slice(builder, start, stop, const(LANES), index) as (i, _):
                 loaded = [v.load(weights, builder.add(offset, i)) for offset in offsets]
-                for e in range(dims):
-                    difference = builder.fsub(v.load(x, builder.add(lines[e], i)), centres[e])
+                for line, centre, totals in zip(lines, centres, held, strict=True):
+                    difference = builder.fsub(v.load(x, builder.add(line, i)), centre)
                     square = builder.fmul(difference, difference)
-                    for w in range(3):
-                        builder.store(v.fma(loaded[w], square, builder.load(held[e][w])), held[e][w])
+                    for weight, total in zip(loaded, totals, strict=True):
+                        builder.store(v.fma(weight, square, builder.load(total)), total)
         for row, kept in zip(places, held, strict=True):
             for place, total in zip(row, kept, strict=True):
                 v.store(builder.load(total), sums, place)
@@ -185,48 +185,61 @@ def _contract(dims: int) -> Callable[..., Any]:
     return contract
 
 
-contract_1 = _contract(1)
-contract_4 = _contract(4)
+contract_1 = _contract(1, kinds=1)
+contract_4 = _contract(4, kinds=1)
+contract_both_1 = _contract(1, kinds=2)
+contract_both_4 = _contract(4, kinds=2)
 
 
 @intrinsic
 def pair_weights(
     typingctx: Any,
-    slope: Any,
+    slopes: Any,
     offset: Any,
     ld: Any,
     j: Any,
     start: Any,
     stop: Any,
-    alpha: Any,
-    beta: Any,
+    u: Any,
+    v: Any,
+    pairs: Any,
     weights: Any,
     place: Any,
 ) -> Any:
-    """Three weights for each i: s_i (alpha_i beta_j + beta_i alpha_j), s_i beta_i beta_j and s_i alpha_i alpha_j.
+    """Slopes of the columns j .. j + COLUMNS times sum_p u_p[i] v_p[j] + v_p[i] u_p[j], p = 0 .. pairs.
 
-    Written to `weights[place + w * ld + i]`, w = 0, 1, 2, for i in start .. stop, multiples of LANES, with
-    s_i = slope[offset + i].
+    weights[place + c * ld + i] from slopes[offset + c * ld + i], which may be the same, for i in start .. stop,
+    multiples of LANES; with `u[p * ld + i]` and `v[p * ld + i]`.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        slopes, alphas, betas, out = (_data(context, builder, signature.args[n], args[n]) for n in (0, 6, 7, 8))
+        given, left, right, out = (_data(context, builder, signature.args[n], args[n]) for n in (0, 6, 7, 9))
         offset, ld, j, start, stop = args[1:6]
-        place = args[9]
-        v = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
-        alpha_j, beta_j = v.load_splat(alphas, j), v.load_splat(betas, j)
-        with cgutils.for_range_slice(builder, start, stop, ir.Constant(ld.type, LANES), ld.type) as (i, _):
-            s = v.load(slopes, builder.add(offset, i))
-            sa, sb = builder.fmul(s, v.load(alphas, i)), builder.fmul(s, v.load(betas, i))
-            first = builder.add(place, i)
-            second = builder.add(first, ld)
-            v.store(v.fma(sa, beta_j, builder.fmul(sb, alpha_j)), out, first)
-            v.store(builder.fmul(sb, beta_j), out, second)
-            v.store(builder.fmul(sa, alpha_j), out, builder.add(second, ld))
+        pairs, place = args[8], args[10]
+        vec = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
+        index = ld.type
+        zero = ir.Constant(vec.type, [0.0] * LANES)
+        columns = [builder.mul(ir.Constant(index, c), ld) for c in range(COLUMNS)]
+        sums = [cgutils.alloca_once(builder, vec.type) for _ in columns]
+        with cgutils.for_range_slice(builder, start, stop, ir.Constant(index, LANES), index) as (i, _):
+            for total in sums:
+                builder.store(zero, total)
+            with cgutils.for_range(builder, pairs) as loop:
+                line = builder.mul(loop.index, ld)
+                row, own = builder.add(line, i), builder.add(line, j)
+                u_i, v_i = vec.load(left, row), vec.load(right, row)
+                for c, total in enumerate(sums):
+                    at = builder.add(own, ir.Constant(index, c))
+                    part = vec.fma(u_i, vec.load_splat(right, at), builder.load(total))
+                    builder.store(vec.fma(v_i, vec.load_splat(left, at), part), total)
+            for column, total in zip(columns, sums, strict=True):
+                at = builder.add(column, i)
+                slope = vec.load(given, builder.add(offset, at))
+                vec.store(builder.fmul(slope, builder.load(total)), out, builder.add(place, at))
         return context.get_dummy_value()
 
     n = types.intp
-    return types.void(slope, n, n, n, n, n, alpha, beta, weights, n), codegen
+    return types.void(slopes, n, n, n, n, n, u, v, n, weights, n), codegen
 
 
 def _squares(vectors: int) -> Callable[..., Any]:
@@ -263,33 +276,45 @@ squares_4 = _squares(4)
 
 
 @intrinsic
-def panel_dots(typingctx: Any, a: Any, ld: Any, j: Any, start: Any, stop: Any, u: Any, v: Any, out: Any) -> Any:
-    """Products of the panel's columns with two vectors, lane by lane: what back substitution subtracts.
+def solve_panel(typingctx: Any, a: Any, ld: Any, j: Any, m: Any, row: Any, out: Any) -> Any:
+    """Back substitution, L' W = S, for the panel of columns j .. j + PANEL and LANES right-hand sides at once.
 
-    out[(c * 2 + w) * LANES + lane] = sum over i = start + lane, stepping by LANES, of A[i, j + c] * (u, v)[w][i].
+    The lower triangle of `a` holds L (m x m), the LANES rows from `row` on hold S', and `out[i * LANES + lane]` holds
+    the rows of W, known for i >= j + PANEL.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        matrix, first, second, result = (_data(context, builder, signature.args[n], args[n]) for n in (0, 5, 6, 7))
-        ld, j, start, stop = args[1:5]
-        vec = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
+        matrix, w = (_data(context, builder, signature.args[n], args[n]) for n in (0, 5))
+        ld, j, m, row = args[1:5]
+        element = context.get_value_type(signature.args[0].dtype)
+        v = _Vectors(builder, element)
         index = ld.type
-        columns = [builder.mul(builder.add(j, ir.Constant(index, c)), ld) for c in range(PANEL)]
-        zero = ir.Constant(vec.type, [0.0] * LANES)
-        sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(2)] for _ in columns]
-        with cgutils.for_range_slice(builder, start, stop, ir.Constant(index, LANES), index) as (i, _):
-            operands = [vec.load(first, i), vec.load(second, i)]
-            for column, pair in zip(columns, sums, strict=True):
-                values = vec.load(matrix, builder.add(column, i))
-                for operand, total in zip(operands, pair, strict=True):
-                    builder.store(vec.fma(values, operand, builder.load(total)), total)
-        for c, pair in enumerate(sums):
-            for w, total in enumerate(pair):
-                vec.store(builder.load(total), result, ir.Constant(index, (c * 2 + w) * LANES))
+
+        def own(c: int) -> Any:
+            return builder.add(j, ir.Constant(index, c))
+
+        def line(i: Any) -> Any:
+            return builder.mul(i, ir.Constant(index, LANES))
+
+        columns = [builder.mul(own(c), ld) for c in range(PANEL)]
+        sums = [cgutils.alloca_once_value(builder, v.load(matrix, builder.add(start, row))) for start in columns]
+        with cgutils.for_range_slice(builder, own(PANEL), m, ir.Constant(index, 1), index) as (i, _):
+            known = builder.fneg(v.load(w, line(i)))
+            for start, total in zip(columns, sums, strict=True):
+                factor = v.load_splat(matrix, builder.add(start, i))
+                builder.store(v.fma(known, factor, builder.load(total)), total)
+        done = [builder.load(total) for total in sums]
+        for c in reversed(range(PANEL)):
+            pivot = builder.load(builder.gep(matrix, [builder.add(columns[c], own(c))]))
+            done[c] = builder.fmul(done[c], v.splat(builder.fdiv(ir.Constant(element, 1.0), pivot)))
+            v.store(done[c], w, line(own(c)))
+            for before in range(c):
+                factor = v.load_splat(matrix, builder.add(columns[before], own(c)))
+                done[before] = v.fnma(done[c], factor, done[before])
         return context.get_dummy_value()
 
     n = types.intp
-    return types.void(a, n, n, n, n, u, v, out), codegen
+    return types.void(a, n, n, n, n, out), codegen
 
 
 @intrinsic

@@ -11,6 +11,10 @@ With alpha = L^-T a, beta = L^-T b and incoming gradients (g_m, g_v, g_q) the gr
     dc = g_m alpha - 2 g_v beta     dt = g_m beta + 2 g_q alpha     dv = diag(dK)     d k(x, x) = g_v
 
 so nothing of size k x k is kept between forward and backward, and nothing is factorised twice.
+
+C latent functions may share the neighbours and the length scales. Where they share the noises too (R = 1), L and beta
+are the same for all, and g_m alpha and g_q alpha alpha' stand for sums over them. Where each has noises and a kernel
+scale of its own (R = C), each has its own L, and they share the correlations k / scale^2 and their slopes.
 """
 
 from __future__ import annotations
@@ -30,7 +34,10 @@ ENGINES = ("fused", "batched")
 def condition(
     kernel: Kernel, parameters: KernelParameters, neighbourhood: Neighbourhood, engine: str = "fused"
 ) -> Moments:
-    """Moments (b,) of each row given its neighbours, differentiable by the parameters, targets and noises."""
+    """Moments of each row given its neighbours, differentiable by the parameters, targets and noises.
+
+    All (b,) for targets (b, k); for targets (b, k, C), mean and quad are (b, C) and the variance is (b, R).
+    """
     n = neighbourhood
     mean, variance, quad, jittered = _Condition.apply(
         parameters.log_lengths, parameters.log_scale, parameters.log_shape, n.targets, n.noises,
@@ -40,18 +47,28 @@ def condition(
 
 
 def condition_nested(
-    kernel: Kernel, parameters: KernelParameters, neighbourhood: Neighbourhood, engine: str = "fused"
+    kernel: Kernel,
+    parameters: KernelParameters,
+    neighbourhood: Neighbourhood,
+    engine: str = "fused",
+    *,
+    ks: np.ndarray | None = None,
 ) -> Moments:
-    """Moments (b, k): entry k' - 1 is given the first k' neighbours. One factorisation serves all; no gradient."""
+    """Moments (b, q): entry i is given the first ks[i] neighbours, or all of a row that has fewer; no gradient.
+
+    ks: (q,) ascending numbers of neighbours; every number 1, 2, .. k if not given. One factorisation serves all. For
+    targets (b, k, C), mean and quad are (b, q, C) and the variance is (b, q, R).
+    """
     n = neighbourhood
+    ks = np.arange(1, n.ids.shape[1] + 1) if ks is None else np.asarray(ks)
+    if (np.diff(ks, prepend=0) < 0).any():
+        raise ValueError(f"ks must be numbers of neighbours in ascending order, got {ks}.")
     with torch.no_grad():
-        lengths, scale = parameters.log_lengths.exp(), parameters.log_scale.exp()
-        problem = Problem(n.query, n.rows, lengths, scale, parameters.log_shape, n.ids, n.targets, n.noises)
-        if _check_engine(engine, n) == "batched":
-            r = batched.run(kernel, problem, nested=True)
-            return Moments(r.mean, r.variance, r.quad, r.jittered)
-        f = fused.run(kernel, _in_numpy(problem), nested=True)
-        return Moments(torch.from_numpy(f.mean), torch.from_numpy(f.variance), torch.from_numpy(f.quad), f.jittered)
+        p = parameters
+        problem = _problem(p.log_lengths, p.log_scale, p.log_shape, n.targets, n.noises, n.query, n.rows, n.ids)
+        _, result = _run(kernel, problem, _check_engine(engine, n), ks)
+    mean, variance, quad = (_tensor(x if n.targets.dim() == 3 else x[..., 0]) for x in result[:3])
+    return Moments(mean, variance, quad, result.jittered)
 
 
 def _check_engine(engine: str, n: Neighbourhood) -> str:
@@ -60,12 +77,48 @@ def _check_engine(engine: str, n: Neighbourhood) -> str:
     return engine if n.query.device.type == "cpu" else "batched"
 
 
-def _in_numpy(problem: Problem) -> Problem:
-    return Problem(*(np.ascontiguousarray(t.detach().numpy()) for t in problem))
+def _problem(
+    log_lengths: torch.Tensor,
+    log_scale: torch.Tensor,
+    log_shape: torch.Tensor,
+    targets: torch.Tensor,
+    noises: torch.Tensor,
+    query: torch.Tensor,
+    rows: torch.Tensor,
+    ids: torch.Tensor,
+) -> Problem:
+    """With targets (b, k, C), noises (b, k, R) and scale (R,), whichever shapes came."""
+    t, v, scale = targets, noises, log_scale.exp()
+    t, v = t.unsqueeze(-1) if t.dim() == 2 else t, v.unsqueeze(-1) if v.dim() == 2 else v
+    scale = scale.expand(v.shape[-1]) if scale.dim() == 0 else scale
+    if t.shape[:-1] != ids.shape or v.shape not in (t.shape, (*ids.shape, 1)) or scale.shape != v.shape[-1:]:
+        raise ValueError(
+            f"targets {tuple(targets.shape)}, noises {tuple(noises.shape)} and log kernel scale "
+            f"{tuple(log_scale.shape)} do not fit neighbours {tuple(ids.shape)}: expected (b, k) or (b, k, C), (b, k) "
+            "or (b, k, R) with R = 1 or C, and () or (R,)."
+        )
+    return Problem(query, rows, log_lengths.exp(), scale, log_shape, ids, t, v)
+
+
+_Result = batched.BatchedResult | fused.FusedResult
+
+
+def _run(
+    kernel: Kernel, problem: Problem, engine: str, ks: np.ndarray, differentiate: bool = False
+) -> tuple[Problem, _Result]:
+    """The problem as the engine has it, torch or numpy, and the engine's result."""
+    if engine == "batched":
+        return problem, batched.run(kernel, problem, torch.from_numpy(ks).to(problem.ids.device))
+    problem = Problem(*(np.ascontiguousarray(t.detach().numpy()) for t in problem))
+    return problem, fused.run(kernel, problem, ks, differentiate=differentiate)
+
+
+def _tensor(x: Any) -> torch.Tensor:
+    return torch.from_numpy(x) if isinstance(x, np.ndarray) else torch.as_tensor(x)
 
 
 class _Condition(torch.autograd.Function):
-    """Joins the engines to torch. Forward keeps alpha, beta and the fused engine's Jacobian: O(b (k + d)) numbers."""
+    """Joins the engines to torch. Forward keeps alpha and beta: O(b k (C + R)) numbers."""
 
     @staticmethod
     def forward(
@@ -81,27 +134,34 @@ class _Condition(torch.autograd.Function):
         kernel: Kernel,
         engine: str,
     ) -> Any:
-        problem = Problem(query, rows, log_lengths.exp(), log_scale.exp(), log_shape, ids, targets, noises)
-        ctx.kernel, ctx.problem = kernel, problem
-        if engine == "batched":
-            ctx.result = batched.run(kernel, problem)
-            moments = ctx.result[:3]
-        else:
-            ctx.problem = _in_numpy(problem)
-            ctx.result = fused.run(kernel, ctx.problem, differentiate=any(ctx.needs_input_grad))
-            moments = (torch.from_numpy(x) for x in ctx.result[:3])
-        return (*moments, ctx.result.jittered)
+        problem = _problem(log_lengths, log_scale, log_shape, targets, noises, query, rows, ids)
+        all_neighbours = np.array([ids.shape[1]])
+        ctx.problem, ctx.result = _run(kernel, problem, engine, all_neighbours, any(ctx.needs_input_grad))
+        ctx.kernel, ctx.shapes = kernel, (log_scale.shape, targets.shape, noises.shape)
+        ctx.set_materialize_grads(False)  # training has no gradient by quad, which is the dearest
+        flat = targets.dim() == 2
+        moments = (x.reshape(len(x)) if flat else x.reshape(x.shape[::2]) for x in ctx.result[:3])
+        return (*(_tensor(x) for x in moments), ctx.result.jittered)
 
     @staticmethod
     def backward(ctx: Any, *incoming: Any) -> Any:
-        grads = incoming[:3]
+        given = zip(incoming[:3], ctx.result[:3], strict=True)
+        by: batched.Gradient | fused.Gradient
         if isinstance(ctx.result, batched.BatchedResult):
-            by_kernel, by_log_scale, by_targets, by_noises = batched.gradient(
-                ctx.kernel, ctx.problem, ctx.result, grads
-            )
+            tensors = ((torch.zeros_like(x) if g is None else g).reshape(x.shape[::2]) for g, x in given)
+            by = batched.gradient(ctx.kernel, ctx.problem, ctx.result, tuple(tensors))
         else:
-            g = fused.gradient(ctx.result, ctx.problem.noises, *(np.ascontiguousarray(x.numpy()) for x in grads))
-            by_kernel, by_targets, by_noises = (torch.from_numpy(x) for x in (g.kernel, g.targets, g.noises))
-            by_log_scale = torch.as_tensor(g.log_scale, dtype=by_kernel.dtype)
-        d = len(ctx.problem.lengths)
-        return by_kernel[:d], by_log_scale, by_kernel[d:], by_targets, by_noises, None, None, None, None, None
+            arrays = (
+                np.zeros(x.shape[::2], x.dtype) if g is None else np.ascontiguousarray(g.numpy()).reshape(x.shape[::2])
+                for g, x in given
+            )
+            by = fused.gradient(ctx.problem, ctx.result, tuple(arrays), with_quad=incoming[2] is not None)
+        d, (scale_shape, targets_shape, noises_shape) = len(ctx.problem.lengths), ctx.shapes
+        gradients = (
+            by.kernel[:d],
+            by.log_scale.reshape(scale_shape) if scale_shape.numel() == len(by.log_scale) else by.log_scale.sum(),
+            by.kernel[d:],
+            by.targets.reshape(targets_shape),
+            by.noises.reshape(noises_shape),
+        )
+        return *(_tensor(x) for x in gradients), *(None,) * 5

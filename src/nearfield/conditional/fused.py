@@ -1,11 +1,14 @@
 """The closed form on the CPU: each neighbourhood is built, factorised and differentiated inside the cache.
 
-For one row, the k x k matrix K lies in the columns of a workspace with two more rows below it, the targets t and the
-cross-covariances c. Factorising the columns of K then turns these two rows into a' = (L^-1 t)' and b' = (L^-1 c)' on
-the way. Rows are padded with the identity to a multiple of LANES, which changes nothing; so are missing neighbours.
+For one row, the k x k matrix K lies in the columns of a workspace with further rows below it: the cross-covariances c,
+and the targets t of every latent function that shares the noises. Factorising the columns of K then turns these rows
+into b' = (L^-1 c)' and a' = (L^-1 t)' on the way. Rows are padded with the identity to a multiple of LANES, which
+changes nothing; so are missing neighbours. Latent functions with noises of their own share the correlations alone.
 
-The length scales' gradient is linear in the incoming gradients (g_mean, g_variance, g_quad), so the forward pass writes
-the Jacobian of the three moments, (3, d) numbers a row, while the neighbourhood is still in the cache.
+The backward pass takes alpha and beta from the forward pass, builds the slopes of the correlations again, a few columns
+at a time, and contracts them once with the weights of all latent functions together. For a single latent function this
+costs more than it saves: there the forward pass writes the Jacobian of mean and variance, (2, d) numbers a row, while
+the slopes are still in the cache, and only a gradient by quad, which training never asks for, needs the slopes again.
 """
 
 from __future__ import annotations
@@ -16,226 +19,87 @@ import numpy as np
 from numba import njit
 
 from nearfield._compiled import compiled
-from nearfield._simd import (
-    LANES,
-    PANEL,
-    contract_1,
-    contract_4,
-    eliminate_1,
-    eliminate_2,
-    eliminate_3,
-    pair_weights,
-    panel_dots,
-    squares_1,
-    squares_4,
-    update_1,
-)
+from nearfield._simd import COLUMNS, LANES, PANEL
 from nearfield._threads import in_threads
 from nearfield._types import Problem
-from nearfield.kernels import Kernel, evaluate_profile
+from nearfield.conditional._cholesky import FLAGS, factorise, solve_back
+from nearfield.conditional._slopes import (
+    contract_slopes,
+    correlations,
+    count_neighbours,
+    cross_correlations,
+    gather,
+    jacobian,
+    shape_jacobian,
+)
+from nearfield.kernels import Kernel
 
-_FLAGS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 _MOST_JITTER = 1e3  # relative to the kernel's variance: enough for any finite matrix
-_TOGETHER = 4  # columns whose weights are kept at a time while the gradient is summed; divides LANES
 
 
-@njit(**_FLAGS)
-def _factorise_diagonal(a, ld, j0, inverse):
-    """Cholesky of the PANEL x PANEL block at (j0, j0), in place; False if it is not positive definite."""
-    for j in range(j0, j0 + PANEL):
-        pivot = a[j * ld + j]
-        for p in range(j0, j):
-            pivot -= a[p * ld + j] * a[p * ld + j]
-        if not pivot > 0:
-            return False
-        root = np.sqrt(pivot)
-        a[j * ld + j] = root
-        inverse[j - j0] = 1 / root
-        for i in range(j + 1, j0 + PANEL):
-            rest = a[j * ld + i]
-            for p in range(j0, j):
-                rest -= a[p * ld + i] * a[p * ld + j]
-            a[j * ld + i] = rest * inverse[j - j0]
-    return True
+@njit(**FLAGS)
+def _aligned(size, dtype):
+    """An empty array that begins where a cache line does."""
+    array = np.empty(size + 16, dtype)
+    first = (64 - array.ctypes.data % 64) % 64 // array.itemsize
+    return array[first : first + size]
 
 
-@njit(**_FLAGS)
-def _factorise(a, ld, m, inverse):
-    """Cholesky of the m x m matrix in `a`, with the LANES rows below it; False if it is not positive definite."""
-    for j in range(0, m, PANEL):
-        update_1(a, ld, j, j, inverse)
-        if not _factorise_diagonal(a, ld, j, inverse):
-            return False
-        i = j + PANEL
-        while i + 3 * LANES <= m + LANES:
-            eliminate_3(a, ld, i, j, inverse)
-            i += 3 * LANES
-        if i + 2 * LANES <= m + LANES:
-            eliminate_2(a, ld, i, j, inverse)
-        elif i + LANES <= m + LANES:
-            eliminate_1(a, ld, i, j, inverse)
-    return True
+@njit(**FLAGS)
+def _copy(base, ld, n, m, a):
+    """The lower triangle of the columns 0 .. n, as `correlations` fills it."""
+    for j in range(n):
+        for i in range(j * ld + (j // LANES) * LANES, j * ld + m):
+            a[i] = base[i]
 
 
-@njit(**_FLAGS)
-def _squared_distances(x, ld, d, j, start, stop, r2):
-    """r2[i] = sum_e (x[e, i] - x[e, j])^2 for i in start .. stop, both multiples of LANES."""
-    i = start
-    while i + 4 * LANES <= stop:
-        squares_4(x, ld, d, j, i, r2)
-        i += 4 * LANES
-    while i < stop:
-        squares_1(x, ld, d, j, i, r2)
-        i += LANES
+@njit(**FLAGS)
+def _complete(a, ld, n, m, below, ridge, cross, targets, first, count):
+    """The diagonal and the rows below: the cross-covariances in row m, `count` targets after it, then zeros.
 
-
-@njit(**_FLAGS)
-def _gather(rows, query, inverse_lengths, ids, n, m, ld, x):
-    """x[e, i] = scaled coordinate e of neighbour i < n relative to the query; zero beyond, so at m, the query."""
-    d = query.shape[0]
-    for i in range(n):
-        row = np.uint64(ids[i])  # unsigned, or Numba looks at every index for a negative one
-        for e in range(d):
-            x[np.uint64(e * ld + i)] = (rows[row, np.uint64(e)] - query[e]) * inverse_lengths[e]
-    for e in range(d):
-        for i in range(n, m + LANES):
-            x[np.uint64(e * ld + i)] = 0
-
-
-@njit(**_FLAGS)
-def _build(code, shape, x, ld, d, n, m, targets, ridge, a, slope, shape_slope, r2):
-    """Fill the lower triangle of K / scale^2 and the rows t, c below it; slopes are zero on and above the diagonal.
-
-    `ridge` is noise / scale^2 for each neighbour; row m of column j holds the target, row m + 1 the cross-covariance.
-    The cross-covariances' slopes go to column m of `slope`.
+    `ridge` is noise / scale^2 for each neighbour; the targets are the columns first .. first + count of (k, C).
     """
     for j in range(n):
-        start, place = (j // LANES) * LANES, j * ld
-        first, last = place + start, place + m
-        _squared_distances(x, ld, d, j, start, m, r2)
-        evaluate_profile(code, shape, r2[start:], m - start, a[first:last], slope[first:last], shape_slope[first:])
-        for i in range(n, m):
-            a[place + i] = 0
-            slope[place + i] = 0
-        for i in range(start, j + 1):
-            slope[place + i] = 0
-        for i in range(LANES):
+        last = j * ld + m
+        for i in range(below):
             a[last + i] = 0
-        a[place + j] = 1 + ridge[j]
-        a[last] = targets[j]
+        a[j * ld + j] = 1 + ridge[j]
+        a[last] = cross[j]
+        for t in range(count):
+            a[last + 1 + t] = targets[j, first + t]
     for j in range(n, m):
-        for i in range((j // LANES) * LANES, m + LANES):
+        for i in range((j // LANES) * LANES, m + below):
             a[j * ld + i] = 0
         a[j * ld + j] = 1
-    _squared_distances(x, ld, d, m, 0, m, r2)
-    cross, cross_slope = r2[ld : 2 * ld], slope[m * ld : m * ld + ld]
-    evaluate_profile(code, shape, r2, m, cross, cross_slope, shape_slope[m * ld :])
-    for j in range(n):
-        a[j * ld + m + 1] = cross[j]
-    for j in range(n, m):
-        cross_slope[j] = 0
 
 
-@njit(**_FLAGS)
-def _solve_back(a, ld, m, alpha, beta, dots):
-    """alpha = L^-T a and beta = L^-T b from the rows m and m + 1, panel by panel from the last; zero in the padding."""
-    for j0 in range(m - PANEL, -1, -PANEL):
-        panel_dots(a, ld, j0, j0 + PANEL, m, alpha, beta, dots)
-        for j in range(j0 + PANEL - 1, j0 - 1, -1):
-            u, v = a[j * ld + m], a[j * ld + m + 1]
-            place = (j - j0) * 2 * LANES
-            for lane in range(LANES):
-                u -= dots[place + lane]
-                v -= dots[place + LANES + lane]
-            for i in range(j + 1, j0 + PANEL):
-                u -= a[j * ld + i] * alpha[i]
-                v -= a[j * ld + i] * beta[i]
-            alpha[j] = u / a[j * ld + j]
-            beta[j] = v / a[j * ld + j]
-
-
-@njit(**_FLAGS)
-def _cross_weights(cross_slope, alpha, beta, m, ld, weights):
-    """The same weights for the squared distances to the query."""
-    for i in range(m):
-        weights[i] = -cross_slope[i] * alpha[i]
-        weights[ld + i] = -cross_slope[i] * beta[i]
-        weights[2 * ld + i] = 0
-
-
-@njit(**_FLAGS)
-def _contract_all(x, ld, d, j, columns, start, m, weights, sums):
-    e = 0
-    while e + 4 <= d:
-        contract_4(x, ld, e, j, columns, start, m, weights, sums)
-        e += 4
-    while e < d:
-        contract_1(x, ld, e, j, columns, start, m, weights, sums)
-        e += 1
-
-
-@njit(**_FLAGS)
-def _jacobian(x, ld, d, n, m, slope, alpha, beta, scale2, weights, sums, out):
-    """out[w, e] = d (mean, variance, quad)[w] / d log length[e], from d r2 / d log length = -2 (difference)^2."""
-    sums[: d * 3 * LANES] = 0
-    for j in range(0, n, _TOGETHER):
-        start = (j // LANES) * LANES
-        columns = min(_TOGETHER, n - j)
-        for c in range(columns):
-            pair_weights(slope, (j + c) * ld, ld, j + c, start, m, alpha, beta, weights, c * 3 * ld)
-        _contract_all(x, ld, d, j, columns, start, m, weights, sums)
-    _cross_weights(slope[m * ld : m * ld + ld], alpha, beta, m, ld, weights)
-    _contract_all(x, ld, d, m, 1, 0, m, weights, sums)
-    for e in range(d):
-        for w in range(3):
-            total = sums.dtype.type(0)
-            for lane in range(LANES):
-                total += sums[(e * 3 + w) * LANES + lane]
-            out[w, e] = total * 2 if w == 0 else (total * -4 * scale2 if w == 1 else total * 4 / scale2)
-
-
-@njit(**_FLAGS)
-def _shape_jacobian(ld, n, m, shape_slope, alpha, beta, scale2, out):
-    """out[w] = d (mean, variance, quad)[w] / d log shape."""
-    t0, t1, t2 = 0.0, 0.0, 0.0
-    for j in range(n):
-        for i in range(j + 1, n):
-            h = shape_slope[j * ld + i]
-            t0 -= h * (alpha[i] * beta[j] + beta[i] * alpha[j])
-            t1 += 2 * h * beta[i] * beta[j]
-            t2 -= 2 * h * alpha[i] * alpha[j]
-        h = shape_slope[m * ld + j]
-        t0 += h * alpha[j]
-        t1 -= 2 * h * beta[j]
-    out[0], out[1], out[2] = t0, t1 * scale2, t2 / scale2
-
-
-@njit(**_FLAGS)
-def _sum_up(a, ld, n, m, scale2, mean, variance, quad):
-    """Moments from running sums of a * b, b * b, a * a: given the first 1, 2, .. k neighbours, or all (one number)."""
+@njit(**FLAGS)
+def _sum_up(a, ld, n, m, side, scale2, ks, mean, variance, quad):
+    """Moments from running sums of a * b, b * b, a * a, given the first ks[0], ks[1], .. neighbours, or all n."""
     ab, bb, aa = 0.0, 0.0, 0.0
-    last = mean.size - 1
-    for j in range(max(n, mean.size)):
-        if j < n:
-            u, v = a[j * ld + m], a[j * ld + m + 1]
+    j = 0
+    for i in range(ks.size):
+        while j < min(ks[i], n):
+            v, u = a[j * ld + m], a[j * ld + side]
             ab += u * v
             bb += v * v
             aa += u * u
-        place = min(j, last)
-        mean[place], variance[place], quad[place] = ab, scale2 * max(1 - bb, 0.0), aa / scale2
+            j += 1
+        mean[i], variance[i], quad[i] = ab, scale2 * max(1 - bb, 0.0), aa / scale2
 
 
-@compiled(**_FLAGS)
-def _rows(
+@compiled(**FLAGS)
+def _forward(
     code,
     shape,
-    query,
     rows,
     inverse_lengths,
     scale2,
+    query,
     ids,
     targets,
     noises,
+    ks,
     jitter,
     differentiate,
     mean,
@@ -243,143 +107,255 @@ def _rows(
     quad,
     alpha,
     beta,
-    jacobian,
+    jacobians,
     jittered,
 ):
     """The closed form for a range of rows; see `FusedResult` for the outputs."""
-    b, k = ids.shape
+    b, k, latents = targets.shape
+    factors = scale2.size
+    count = latents // factors  # targets of one factorisation
     d = query.shape[1]
     dtype = query.dtype
     kp = (k + LANES - 1) // LANES * LANES
-    ld = kp + LANES
-    a = np.empty(kp * ld, dtype)
-    slope = np.empty((kp + 1) * ld, dtype)
-    shape_slope = np.empty((kp + 1) * ld if shape.size else 0, dtype)
-    x = np.empty(d * ld, dtype)
-    r2 = np.empty(2 * ld, dtype)
-    weights = np.empty(_TOGETHER * 3 * ld, dtype)
-    sums = np.empty(d * 3 * LANES, dtype)
+    below = (count + LANES) // LANES * LANES
+    ld = kp + below
+    keep = ld if jacobians.size else 0
+    kept = max(kp * keep, ld)
+    a = _aligned(kp * ld, dtype)
+    base = _aligned(kp * ld if factors > 1 else 0, dtype)
+    x = _aligned(d * ld, dtype)
+    slope, shape_slope = _aligned(kept, dtype), _aligned(kept, dtype)
+    cross, cross_slope, cross_shape_slope = _aligned(ld, dtype), _aligned(ld, dtype), _aligned(ld, dtype)
+    r2, ridge = _aligned(ld, dtype), _aligned(kp, dtype)
     inverse = np.empty(PANEL, dtype)
-    dots = np.empty(PANEL * 2 * LANES, dtype)
-    ridge = np.empty(kp, dtype)
-    full_alpha, full_beta = np.empty(kp, dtype), np.empty(kp, dtype)
+    lines = _aligned(kp * LANES, dtype)
+    solved = _aligned((count + 1) * kp, dtype).reshape(count + 1, kp)
+    weights = _aligned((2 * COLUMNS + 1) * ld, dtype)
+    sums = _aligned(d * 2 * LANES, dtype)
     for r in range(b):
-        n = 0
-        while n < k and ids[r, n] >= 0:
-            n += 1
+        n = count_neighbours(ids[r])
         m = (n + LANES - 1) // LANES * LANES
-        _gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
-        extra, done = dtype.type(0), False
-        while not done and extra < _MOST_JITTER:
-            for i in range(n):
-                ridge[i] = noises[r, i] / scale2 + extra
-            _build(code, shape, x, ld, d, n, m, targets[r], ridge, a, slope, shape_slope, r2)
-            done = _factorise(a, ld, m, inverse)
-            if not done:
-                extra = max(jitter, extra * 10)
-                jittered[r] += 1
-        if not done:  # the matrix was not finite
-            a[:] = np.nan
-        _sum_up(a, ld, n, m, scale2, mean[r], variance[r], quad[r])
-        if differentiate:
-            _solve_back(a, ld, m, full_alpha, full_beta, dots)
-            _jacobian(x, ld, d, n, m, slope, full_alpha, full_beta, scale2, weights, sums, jacobian[r])
+        gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
+        cross_correlations(code, shape, x, ld, d, m, cross, cross_slope, cross_shape_slope, r2)
+        if factors > 1:
+            correlations(code, shape, x, ld, d, n, m, base, slope, shape_slope, keep, r2)
+        for f in range(factors):
+            first = f * count
+            extra, done = dtype.type(0), False
+            while not done and extra < _MOST_JITTER:
+                for i in range(n):
+                    ridge[i] = noises[r, i, f] / scale2[f] + extra
+                if factors > 1:
+                    _copy(base, ld, n, m, a)
+                else:
+                    correlations(code, shape, x, ld, d, n, m, a, slope, shape_slope, keep, r2)
+                _complete(a, ld, n, m, below, ridge, cross, targets[r], first, count)
+                done = factorise(a, ld, m, below, inverse)
+                if not done:
+                    extra = max(jitter, extra * 10)
+                    jittered[r] += 1
+            if not done:  # the matrix was not finite
+                a[:] = np.nan
+            for t in range(count):
+                c = first + t
+                _sum_up(a, ld, n, m, m + 1 + t, scale2[f], ks, mean[r, :, c], variance[r, :, f], quad[r, :, c])
+            if differentiate:
+                solve_back(a, ld, m, count + 1, lines, solved)
+                for i in range(k):
+                    beta[r, f, i] = solved[0, i] if i < n else 0
+                for t in range(count):
+                    for i in range(k):
+                        alpha[r, first + t, i] = solved[t + 1, i] / scale2[f] if i < n else 0
+        if keep:
+            full_beta, full_alpha, out = solved[0], solved[1], jacobians[r]
+            jacobian(x, ld, d, n, m, slope, cross_slope, full_alpha, full_beta, scale2[0], weights, sums, out)
             if shape.size:
-                _shape_jacobian(ld, n, m, shape_slope, full_alpha, full_beta, scale2, jacobian[r, :, d])
-            for i in range(k):
-                alpha[r, i] = full_alpha[i] / scale2 if i < n else 0
-                beta[r, i] = full_beta[i] if i < n else 0
+                shape_jacobian(ld, n, shape_slope, cross_shape_slope, full_alpha, full_beta, scale2[0], out[:, d])
 
 
-@compiled(**_FLAGS)
-def _backward(g_mean, g_variance, g_quad, alpha, beta, jacobian, variance, quad, noises, d_targets, d_noises, d_kernel):
-    """Write the gradients of `gradient`; returns that by the log kernel scale. Sums run in the order of the rows."""
-    b, k = alpha.shape
-    d_kernel[:] = 0
-    d_log_scale = 0.0
+@njit(**FLAGS)
+def _without_kernel(n, ld, count, noises, alpha, beta, variance, quad, gm, gv, gq, u, dt, dv, by_log_scale):
+    """dt, dv and the gradient by the log kernel scales, which need no kernel; u = g_v beta - g_m alpha on the way."""
+    for f in range(by_log_scale.size):
+        b, w = beta[f], u[f * ld : (f + 1) * ld]
+        share = gv[f] * variance[f]
+        for i in range(n):
+            w[i] = gv[f] * b[i]
+            dv[i, f] = 0
+        for c in range(f * count, (f + 1) * count):
+            a, g, q = alpha[c], gm[c], gq[c]
+            share -= q * quad[c]
+            for i in range(n):
+                w[i] -= g * a[i]
+                dt[i, c] = g * b[i] + 2 * q * a[i]
+            if q != 0:
+                for i in range(n):
+                    dv[i, f] -= q * a[i] * a[i]
+        for i in range(n):
+            dv[i, f] += w[i] * b[i]
+            share -= dv[i, f] * noises[i, f]
+        # scaling kernel and noises together scales variance by s and quad by 1/s; the noises' share is undone
+        by_log_scale[f] = 2 * share
+    for i in range(n, len(dt)):
+        dt[i], dv[i] = 0, 0
+
+
+@njit(**FLAGS)
+def _by_correlations(n, m, ld, count, scale2, alpha, beta, gv, gq, pairs, u, v, dc):
+    """dK = sum_p u_p v_p' + v_p u_p' and dc, summed over the latent functions; u as `_without_kernel` leaves it."""
+    dc[:m] = 0
+    for p in range(pairs):
+        f = p if p < scale2.size else (p - scale2.size) // count
+        for i in range(n):
+            place = p * ld + i
+            if p < scale2.size:  # g_v beta beta' - g_m (alpha beta' + beta alpha') / 2
+                dc[i] -= scale2[f] * (u[place] + gv[f] * beta[f, i])
+                u[place], v[place] = scale2[f] * u[place] / 2, beta[f, i]
+            else:  # -g_q alpha alpha'
+                a = alpha[p - scale2.size, i]
+                u[place], v[place] = -scale2[f] * gq[p - scale2.size] * a / 2, a
+        for i in range(p * ld + n, p * ld + m):
+            u[i], v[i] = 0, 0
+
+
+@compiled(**FLAGS)
+def _backward(
+    code,
+    shape,
+    rows,
+    inverse_lengths,
+    scale2,
+    query,
+    ids,
+    noises,
+    variance,
+    quad,
+    alpha,
+    beta,
+    jacobians,
+    g_mean,
+    g_variance,
+    g_quad,
+    with_quad,
+    d_targets,
+    d_noises,
+    d_parameters,
+):
+    """The gradients of a range of rows; see `gradient`."""
+    b, k, factors = noises.shape
+    d = query.shape[1]
+    dtype = query.dtype
+    ld = (k + LANES - 1) // LANES * LANES + LANES
+    count = alpha.shape[1] // factors
+    pairs = factors + (alpha.shape[1] if with_quad else 0)
+    x = _aligned(d * ld, dtype)
+    value, r2 = _aligned(ld, dtype), _aligned(ld, dtype)
+    slope, shape_slope = _aligned(COLUMNS * ld, dtype), _aligned(COLUMNS * ld, dtype)
+    sums = _aligned(d * LANES, dtype)
+    u, v, dc = _aligned(pairs * ld, dtype), _aligned(pairs * ld, dtype), _aligned(ld, dtype)
     for r in range(b):
-        gm, gv, gq = g_mean[r], g_variance[r], g_quad[r]
-        # scaling kernel and noises together scales variance by s and quad by 1/s; undo the noises' share
-        share = gv * variance[r] - gq * quad[r]
-        for i in range(k):
-            u, v = alpha[r, i], beta[r, i]
-            d_targets[r, i] = gm * v + 2 * gq * u
-            d_noises[r, i] = -gm * u * v + gv * v * v - gq * u * u
-            share -= d_noises[r, i] * noises[r, i]
-        d_log_scale += 2 * share
-        for e in range(d_kernel.size):
-            d_kernel[e] += gm * jacobian[r, 0, e] + gv * jacobian[r, 1, e] + gq * jacobian[r, 2, e]
-    return d_log_scale
+        n = count_neighbours(ids[r])
+        m = (n + LANES - 1) // LANES * LANES
+        d_kernel = d_parameters[r, factors:]
+        _without_kernel(
+            n, ld, count, noises[r], alpha[r], beta[r], variance[r], quad[r], g_mean[r], g_variance[r], g_quad[r],
+            u, d_targets[r], d_noises[r], d_parameters[r, :factors],
+        )  # fmt: skip
+        if jacobians.size and not with_quad:
+            for e in range(d_kernel.size):
+                d_kernel[e] = g_mean[r, 0] * jacobians[r, 0, e] + g_variance[r, 0] * jacobians[r, 1, e]
+        else:
+            _by_correlations(
+                n, m, ld, count, scale2, alpha[r], beta[r], g_variance[r], g_quad[r], pairs, u, v, dc
+            )  # fmt: skip
+            gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
+            contract_slopes(
+                code, shape, x, ld, d, n, m, u, v, pairs, dc, value, slope, shape_slope, r2, sums, d_kernel
+            )  # fmt: skip
 
 
 class Gradient(NamedTuple):
-    """By log length scales and log shapes (d + p,), log kernel scale (), targets (b, k) and noises (b, k)."""
+    """By log length scales and log shapes (d + p,), log kernel scales (R,), targets (b, k, C) and noises (b, k, R)."""
 
     kernel: np.ndarray
-    log_scale: float
+    log_scale: np.ndarray
     targets: np.ndarray
     noises: np.ndarray
 
 
 class FusedResult(NamedTuple):
-    """Moments (b,) or (b, k) when nested; with `differentiate`, what the backward pass needs: O(b (k + d)) numbers."""
+    """Moments for each of ks, and what the backward pass needs: O(b k (C + R)) numbers, none unless asked for."""
 
-    mean: np.ndarray
-    variance: np.ndarray
-    quad: np.ndarray
-    alpha: np.ndarray  # (b, k) K^-1 t
-    beta: np.ndarray  # (b, k) K^-1 c
-    jacobian: np.ndarray  # (b, 3, d + p): of the three moments by log length scales and log shapes
+    mean: np.ndarray  # (b, q, C)
+    variance: np.ndarray  # (b, q, R)
+    quad: np.ndarray  # (b, q, C)
+    alpha: np.ndarray  # (b, C, k) K^-1 t
+    beta: np.ndarray  # (b, R, k) K^-1 c
+    jacobian: np.ndarray  # (b, 2, d + p): of mean and variance by log length scales and log shapes; for C = 1 only
     jittered: int
+    constants: tuple[Any, ...]  # the kernel's code, shapes (p,), all rows, 1 / length (d,) and kernel variances (R,)
 
 
 _JITTER = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-5}  # first retry, relative to the kernel's variance
 _SMALLEST_CHUNK = 16  # rows: below it, starting a thread costs more than it saves
 
 
-def run(kernel: Kernel, problem: Problem, *, differentiate: bool = False, nested: bool = False) -> FusedResult:
-    """The closed form for (b, k) neighbours, in the precision of the query, its rows shared out among threads.
+def run(kernel: Kernel, problem: Problem, ks: np.ndarray, *, differentiate: bool = False) -> FusedResult:
+    """The closed form given the first ks (q,) neighbours, in the precision of the query, its rows shared among threads.
 
     Each row's numbers depend on that row alone, so the answer has the same bits for any number of threads. The compiled
     code runs without the interpreter's lock on threads of our own: Numba's threading layers are not safe to enter from
     several Python threads at once.
     """
-    query, ids = problem.query, problem.ids
-    (b, k), dtype = ids.shape, query.dtype
+    query, ids, targets, noises = problem.query, problem.ids, problem.targets, problem.noises
     if ids.size and int(ids.max()) >= len(problem.rows):  # compiled code would read foreign memory
         raise IndexError(f"neighbour {int(ids.max())} does not exist: there are {len(problem.rows)} rows.")
-    if problem.targets.shape != (b, k) or problem.noises.shape != (b, k):
-        raise ValueError(f"targets {problem.targets.shape} and noises {problem.noises.shape} must be {(b, k)}.")
-    shape = np.exp(problem.log_shape).astype(dtype)
+    if problem.log_shape.size != len(kernel.shapes):
+        raise ValueError(f"{problem.log_shape.size} log shapes for a kernel that has {len(kernel.shapes)}.")
+    (b, k, latents), factors, dtype = targets.shape, noises.shape[-1], query.dtype
     kept = b if differentiate else 0
-    alpha, beta = np.empty((kept, k), dtype), np.empty((kept, k), dtype)
-    jacobian = np.empty((kept, 3, query.shape[1] + shape.size), dtype)
-    mean, variance, quad = (np.empty((b, k if nested else 1), dtype) for _ in range(3))
+    alpha, beta = np.empty((kept, latents, k), dtype), np.empty((kept, factors, k), dtype)
+    jacobians = np.empty((kept if latents == 1 else 0, 2, query.shape[1] + problem.log_shape.size), dtype)
+    mean, variance, quad = (np.empty((b, len(ks), last), dtype) for last in (latents, factors, latents))
     jittered = np.zeros(b, np.int64)
-    constants = (problem.rows, (1 / problem.lengths).astype(dtype), dtype.type(problem.scale.item() ** 2))
+    shape, inverse = np.exp(problem.log_shape).astype(dtype), (1 / problem.lengths).astype(dtype)
+    constants = (kernel.code, shape, problem.rows, inverse, np.square(problem.scale).astype(dtype))
+    ks = ks.astype(np.int64)
 
     def part(start: int, stop: int) -> None:
         piece = slice(start, stop)
-        _rows(
-            kernel.code, shape, query[piece], *constants, ids[piece], problem.targets[piece], problem.noises[piece],
-            dtype.type(_JITTER[dtype]), differentiate, mean[piece], variance[piece], quad[piece],
-            alpha[piece], beta[piece], jacobian[piece], jittered[piece],
+        _forward(
+            *constants, query[piece], ids[piece], targets[piece], noises[piece], ks, dtype.type(_JITTER[dtype]),
+            differentiate, mean[piece], variance[piece], quad[piece], alpha[piece], beta[piece],
+            jacobians[piece], jittered[piece],
         )  # fmt: skip
 
     in_threads(part, b, _SMALLEST_CHUNK)
-    if not nested:
-        mean, variance, quad = mean[:, 0], variance[:, 0], quad[:, 0]
-    return FusedResult(mean, variance, quad, alpha, beta, jacobian, int(np.count_nonzero(jittered)))
+    return FusedResult(mean, variance, quad, alpha, beta, jacobians, int(np.count_nonzero(jittered)), constants)
 
 
-def gradient(
-    result: FusedResult, noises: np.ndarray, g_mean: np.ndarray, g_variance: np.ndarray, g_quad: np.ndarray
-) -> Gradient:
-    """Gradients from those by the moments, (b,) each, and what the forward pass kept."""
-    by_targets, by_noises = np.empty_like(result.alpha), np.empty_like(result.alpha)
-    by_kernel = np.empty(result.jacobian.shape[-1], result.alpha.dtype)
-    by_log_scale = _backward(
-        g_mean, g_variance, g_quad, result.alpha, result.beta, result.jacobian, result.variance, result.quad, noises,
-        by_targets, by_noises, by_kernel,
-    )  # fmt: skip
-    return Gradient(by_kernel, by_log_scale, by_targets, by_noises)
+def gradient(problem: Problem, result: FusedResult, grads: tuple[np.ndarray, ...], with_quad: bool) -> Gradient:
+    """Gradients from those by the moments, (b, C), (b, R) and (b, C), the last zero unless `with_quad`.
+
+    Every row has gradients of its own, which are summed in the order of the rows: for any number of threads the same.
+    """
+    query, ids, noises = problem.query, problem.ids, problem.noises
+    variance, quad = result.variance[:, 0], result.quad[:, 0]
+    by_targets, by_noises = np.empty_like(problem.targets), np.empty_like(noises)
+    factors, d = noises.shape[-1], query.shape[1]
+    by_parameters = np.empty((len(query), factors + d + problem.log_shape.size), query.dtype)
+
+    def part(start: int, stop: int) -> None:
+        piece = slice(start, stop)
+        _backward(
+            *result.constants, query[piece], ids[piece], noises[piece], variance[piece], quad[piece],
+            result.alpha[piece], result.beta[piece], result.jacobian[piece], *(g[piece] for g in grads), with_quad,
+            by_targets[piece], by_noises[piece], by_parameters[piece],
+        )  # fmt: skip
+
+    if result.jacobian.size and not with_quad:  # takes less time than sharing it out
+        part(0, len(query))
+    else:
+        in_threads(part, len(query), _SMALLEST_CHUNK)
+    total = by_parameters.sum(0)
+    return Gradient(total[factors:], total[:factors], by_targets, by_noises)
