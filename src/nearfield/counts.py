@@ -1,0 +1,450 @@
+"""Predictive distributions over counts: a count y given a latent f, with f normal.
+
+The latent value of a row is f ~ N(m, s^2). Given f, the count is
+
+    negative binomial   Gamma(y + r) / (Gamma(r) y!) sigmoid(f)^y sigmoid(-f)^r     mean r e^f, dispersion r
+    binomial            n! / (y! (n - y)!)           sigmoid(f)^y sigmoid(-f)^(n-y)   mean n sigmoid(f), trials n
+
+Both are C sigmoid(f)^y sigmoid(-f)^c with c = r or n - y, and in both P(y <= x | f) = P(L <= -f) where L is the logit
+of a Beta(c(x), x + 1) variable. Hence, with p_L the density of L,
+
+    pmf(y) = integral of N(f; m, s^2) C sigmoid(f)^y sigmoid(-f)^c df
+    cdf(x) = P(f + L <= 0) = P(L <= -m) + integral of p_L(l) (Phi(-(l + m) / s) - 1[l < -m]) dl
+
+Fixed nodes in f would fail where the latent spread s is large against the width of the likelihood: each would leave a
+spike. Here both integrals are taken by Gauss-Legendre nodes between the points that matter to the row at hand: the
+mode, the kink at l = -m, and where the integrand has fallen by a factor exp(-22) at least. All pieces are log-concave.
+
+Counts above 2^53, the last whole number known to float64, are not told apart: quantiles and scores stop there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc, betaln, expit, log_expit, logsumexp, ndtr, ndtri
+
+Array = NDArray[np.float64]
+
+LARGEST_COUNT = 2.0**53
+_LARGEST_MOMENT = 1e150  # of the mean and the standard deviation, so that the variance is finite
+_TINY = 1e-300
+_BLOCK = 4096  # points integrated at once
+
+
+def _gauss_legendre(n: int) -> tuple[Array, Array]:
+    """Nodes and weights on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(n)
+    return (nodes + 1) / 2, weights / 2
+
+
+_NODES, _WEIGHTS = _gauss_legendre(18)
+_DROP = 22.0  # an integrand ends where it is exp(-22) of its largest value
+_REACH = np.sqrt(2 * _DROP)  # the same for a normal, in standard deviations
+
+_CRPS_NODES, _CRPS_WEIGHTS = _gauss_legendre(24)
+_SHORT = 64  # the CRPS of a row with at most so many likely counts is summed count by count
+_HEAD = 16  # and otherwise only so many next to 0 (and to the number of trials)
+
+
+@dataclass(frozen=True)
+class _NegativeBinomial:
+    """Dispersion r (n,). The coordinate of a count is its logarithm."""
+
+    dispersion: Array
+
+    def take(self, rows: NDArray[np.intp]) -> _NegativeBinomial:
+        return _NegativeBinomial(self.dispersion[rows])
+
+    @property
+    def supremum(self) -> Array:
+        return np.full(self.dispersion.shape, np.inf)
+
+    def failures(self, x: Array) -> Array:
+        """Power c of sigmoid(-f)."""
+        return self.dispersion
+
+    def log_coefficient(self, y: Array) -> Array:
+        """log C = log Gamma(y + r) - log Gamma(r) - log y!"""
+        return -betaln(self.dispersion, y + 1) - np.log(y + self.dispersion)
+
+    def coordinate(self, x: Array) -> Array:
+        return np.log(x + 2)
+
+    def count(self, v: Array) -> Array:
+        return np.exp(np.minimum(v, 37.0)) - 2
+
+    def stretch(self, x: Array) -> Array:
+        """Counts for each unit of the coordinate."""
+        return x + 2
+
+    def start(self, mean: Array, std: Array, z: Array) -> Array:
+        """Rough coordinate of the quantile whose normal score is z."""
+        centre = mean + np.log(self.dispersion)
+        width = std**2 + np.minimum(1 / self.dispersion, 4.0) + np.exp(-np.maximum(centre, 0.0))
+        return np.logaddexp(centre + z * np.sqrt(width), np.log(2.0))
+
+    def moments(self, mean: Array, std: Array) -> tuple[Array, Array]:
+        """Mean and standard deviation of the count, those of a log-normal rate and the noise around it."""
+        log_mean = np.log(self.dispersion) + mean + std**2 / 2
+        # Var y = E mu + E[mu^2] (1 + 1/r) - (E mu)^2 and E[mu^2] = (E mu)^2 exp(s^2)
+        wide = np.minimum(std**2, 600.0)
+        relative = np.exp(-np.clip(log_mean, -600.0, None)) + np.expm1(wide) + np.exp(wide) / self.dispersion
+        mean, std = np.exp(np.minimum([log_mean, log_mean + np.log(relative) / 2], np.log(_LARGEST_MOMENT)))
+        return mean, std
+
+    def draw(self, f: Array, rng: np.random.Generator) -> NDArray[np.int64]:
+        log_rate = f + np.log(np.maximum(rng.gamma(self.dispersion, size=f.shape), _TINY))
+        return rng.poisson(np.exp(np.minimum(log_rate, np.log(LARGEST_COUNT))))
+
+
+@dataclass(frozen=True)
+class _Binomial:
+    """Trials n (n,). The coordinate of a count is its logit, so that both ends are stretched."""
+
+    trials: Array
+
+    def take(self, rows: NDArray[np.intp]) -> _Binomial:
+        return _Binomial(self.trials[rows])
+
+    @property
+    def supremum(self) -> Array:
+        return self.trials
+
+    def failures(self, x: Array) -> Array:
+        return self.trials - x
+
+    def log_coefficient(self, y: Array) -> Array:
+        return -betaln(self.trials - y + 1, y + 1) - np.log1p(self.trials)
+
+    def coordinate(self, x: Array) -> Array:
+        return np.log(x + 2) - np.log(self.trials - x + 1)
+
+    def count(self, v: Array) -> Array:
+        return (self.trials + 3) * expit(v) - 2
+
+    def stretch(self, x: Array) -> Array:
+        return (x + 2) * (self.trials - x + 1) / (self.trials + 3)
+
+    def start(self, mean: Array, std: Array, z: Array) -> Array:
+        return mean + z * np.sqrt(std**2 + 4 / np.maximum(self.trials, 1.0))
+
+    def moments(self, mean: Array, std: Array) -> tuple[Array, Array]:
+        n, one, two = self.trials, np.ones_like(mean), np.full_like(mean, 2.0)
+        first = _below(one, one, -mean, std)  # E sigmoid(f), one success in one trial
+        second = _below(two, one, -mean, std)  # E sigmoid(f)^2, two in two
+        noise, spread = np.maximum(first - second, 0.0), np.maximum(second - first**2, 0.0)
+        return n * first, np.sqrt(n * noise + n**2 * spread)
+
+    def draw(self, f: Array, rng: np.random.Generator) -> NDArray[np.int64]:
+        return rng.binomial(self.trials.astype(np.int64), expit(f))
+
+
+@dataclass(frozen=True)
+class CountDistribution:
+    """Counts of n rows, with the methods of a frozen `scipy.stats` distribution.
+
+    Arguments broadcast against the rows, which are the last axis: `ppf(0.9)` is (n,), `ppf([[0.1], [0.9]])` is (2, n).
+    Build it with `negative_binomial` or `binomial`.
+    """
+
+    latent_mean: Array
+    latent_std: Array
+    family: _NegativeBinomial | _Binomial
+
+    @classmethod
+    def negative_binomial(cls, mean: ArrayLike, variance: ArrayLike, dispersion: ArrayLike) -> CountDistribution:
+        """Latent `mean` and `variance` (n,), `dispersion` () or (n,); an exposure adds its logarithm to `mean`."""
+        mean, std = _latent(mean, variance)
+        r = np.asarray(dispersion, dtype=np.float64)
+        if r.shape not in ((), mean.shape) or not (np.isfinite(r) & (r > 0)).all():
+            raise ValueError(f"dispersion is {_shown(r)}; one finite number above 0 is expected, or one for each row.")
+        return cls(mean, std, _NegativeBinomial(np.broadcast_to(r, mean.shape)))
+
+    @classmethod
+    def binomial(cls, mean: ArrayLike, variance: ArrayLike, trials: ArrayLike) -> CountDistribution:
+        """Latent `mean` and `variance` (n,), `trials` () or (n,), whole numbers."""
+        mean, std = _latent(mean, variance)
+        n = np.asarray(trials, dtype=np.float64)
+        if n.shape not in ((), mean.shape) or not ((n >= 0) & (n <= LARGEST_COUNT) & (n == np.floor(n))).all():
+            raise ValueError(f"trials is {_shown(n)}; a whole number of 0 or more is expected, or one for each row.")
+        return cls(mean, std, _Binomial(np.broadcast_to(n, mean.shape)))
+
+    def __len__(self) -> int:
+        return self.latent_mean.size
+
+    def logpmf(self, y: ArrayLike) -> Array:
+        """Log probability of `y`; -inf where `y` is not a possible count."""
+        return self._over_points(lambda rows, at: rows._logpmf(at), y)
+
+    def pmf(self, y: ArrayLike) -> Array:
+        return np.exp(self.logpmf(y))
+
+    def cdf(self, x: ArrayLike) -> Array:
+        """P(count <= x)."""
+        return self._over_points(lambda rows, at: rows._tail(np.floor(at), np.zeros(at.shape, dtype=bool)), x)
+
+    def ppf(self, q: ArrayLike) -> Array:
+        """The smallest count x with cdf(x) >= q; -1 for q = 0, as in scipy."""
+        q = np.asarray(q, dtype=np.float64)
+        if not ((q >= 0) & (q <= 1)).all():
+            raise ValueError(f"q is {_shown(q)}; probabilities between 0 and 1 are expected.")
+        found = self._over_points(lambda rows, p: rows._quantile(p, upper=False), q)
+        return np.where(q == 0, -1.0, np.where(q == 1, self.family.supremum, found))
+
+    def interval(self, confidence: float) -> tuple[Array, Array]:
+        """Ends of the central interval, both included; it holds at least the probability `confidence`."""
+        return self.ppf((1 - confidence) / 2), self.ppf((1 + confidence) / 2)
+
+    def median(self) -> Array:
+        return self.ppf(0.5)
+
+    def mean(self) -> Array:
+        """Expected count (n,), at most 1e150."""
+        return self._moments()[0]
+
+    def std(self) -> Array:
+        """Standard deviation of the count (n,), at most 1e150."""
+        return self._moments()[1]
+
+    def var(self) -> Array:
+        return self.std() ** 2
+
+    def rvs(
+        self, size: tuple[int, ...] | None = None, random_state: int | np.random.Generator | None = None
+    ) -> NDArray[np.int64]:
+        """One draw of each row (n,), or draws of shape `size`, whose last axis is n."""
+        rng = np.random.default_rng(random_state)
+        noise = rng.standard_normal(self.latent_mean.shape if size is None else size)
+        return self.family.draw(self.latent_mean + self.latent_std * noise, rng)
+
+    def crps_rows(self, y: ArrayLike) -> Array:
+        """Continuous ranked probability score of each row (n,): sum over counts x of (cdf(x) - 1[x >= y])^2."""
+        y = np.asarray(y, dtype=np.float64)
+        if y.shape != self.latent_mean.shape:
+            raise ValueError(f"y has shape {y.shape}; one count for each of the {len(self)} rows is expected.")
+        if not ((y >= 0) & (y <= self._largest) & (y == np.floor(y))).all():
+            raise ValueError("y has impossible counts; whole numbers from 0, to the trials if binomial, are expected.")
+        found = np.empty(y.shape)
+        for rows in _blocks(y.size):
+            found[rows] = self._take(rows)._crps_rows(y[rows])
+        return found
+
+    @property
+    def _largest(self) -> Array:
+        return np.minimum(self.family.supremum, LARGEST_COUNT)
+
+    def _take(self, rows: NDArray[np.intp]) -> CountDistribution:
+        return CountDistribution(self.latent_mean[rows], self.latent_std[rows], self.family.take(rows))
+
+    def _over_points(self, function: Callable[[CountDistribution, Array], Array], x: ArrayLike) -> Array:
+        """`function` of a distribution of p rows and (p,) arguments, for every argument, in blocks."""
+        x = np.asarray(x, dtype=np.float64)
+        x = np.broadcast_to(x, np.broadcast_shapes(x.shape, self.latent_mean.shape))
+        if x.shape[-1] != len(self):
+            raise ValueError(f"The argument has shape {x.shape}; its last axis should be the {len(self)} rows.")
+        found = np.empty(x.size)
+        for points in _blocks(x.size):
+            found[points] = function(self._take(points % len(self)), x.flat[points])
+        return found.reshape(x.shape)
+
+    def _moments(self) -> tuple[Array, Array]:
+        parts = [self._take(rows) for rows in _blocks(len(self))]
+        means, stds = zip(*(part.family.moments(part.latent_mean, part.latent_std) for part in parts), strict=True)
+        return np.concatenate(means), np.concatenate(stds)
+
+    def _logpmf(self, y: Array) -> Array:
+        possible = (y >= 0) & (y <= self.family.supremum) & (y == np.floor(y)) & np.isfinite(y)
+        y = np.where(possible, y, 0.0)
+        c = self.family.failures(y)
+        z, log_weights = posterior_nodes(y, c, self.latent_mean, self.latent_std)
+        f = self.latent_mean[:, None] + self.latent_std[:, None] * z
+        terms = y[:, None] * f + (y + c)[:, None] * log_expit(-f) - z**2 / 2 + log_weights
+        log_pmf = self.family.log_coefficient(y) + logsumexp(terms, axis=-1) - np.log(2 * np.pi) / 2
+        return np.where(possible, np.minimum(log_pmf, 0.0), -np.inf)
+
+    def _tail(self, x: Array, upper: NDArray[np.bool_]) -> Array:
+        """P(count > x) where `upper`, P(count <= x) elsewhere; x (p,) may lie between whole numbers."""
+        inside = (x > -1) & (x < self.family.supremum)
+        x_inside = np.where(inside, x, 0.0)
+        a, b = np.where(inside, self.family.failures(x_inside), 1.0), np.minimum(x_inside, LARGEST_COUNT) + 1
+        # P(f + L > 0) = P(-f - L < 0), and -L is the logit of Beta(b, a)
+        a, b, mean = np.where(upper, [b, a, -self.latent_mean], [a, b, self.latent_mean])
+        below = _below(a, b, mean, self.latent_std)
+        return np.where(inside, below, (x > -1) ^ upper)
+
+    def _quantile(self, q: Array, upper: bool, slack: float = 0.0) -> Array:
+        """The smallest count with cdf >= q, or if `upper` with 1 - cdf <= q; (p,).
+
+        The secant method on the normal score of the cdf, which is nearly straight in the coordinate of the count, with
+        every fourth step a bisection. A count whose normal score is within `slack` of the target will do.
+        """
+        sign = -1 if upper else 1
+        target = np.clip(sign * ndtri(q), -40, 40)
+        low, high = np.full(q.shape, -1.0), self._largest
+        v = self.family.start(self.latent_mean, self.latent_std, np.clip(target, -6, 6))
+        v_last, z_last = np.full((2, q.size), np.nan)
+        active = np.flatnonzero(high - low > 1)
+        for step in itertools.count():
+            if not active.size:
+                break
+            dist = self._take(active)
+            x = np.clip(np.ceil(dist.family.count(v[active])), low[active] + 1, high[active] - 1)
+            p = dist._tail(x, np.full(x.shape, upper))
+            z, v_x = sign * ndtri(p), dist.family.coordinate(x)
+            enough = (p <= q[active]) if upper else (p >= q[active])
+            close = np.abs(z - target[active]) < slack
+            high[active] = np.where(enough | close, x, high[active])
+            low[active] = np.where(close, x - 1, np.where(enough, low[active], x))
+
+            with np.errstate(invalid="ignore", divide="ignore"):
+                slope = (v_x - v_last[active]) / (z - z_last[active])
+                if step == 0:
+                    slope = np.sqrt(dist.latent_std**2 + 1 / dist.family.failures(x) + 1 / (x + 1))
+                guess = v_x + slope * (target[active] - z)
+            middle = (dist.family.coordinate(low[active]) + dist.family.coordinate(high[active])) / 2
+            v[active] = np.where(np.isfinite(guess) & (slope > 0) & (step % 4 != 3), guess, middle)
+            v_last[active], z_last[active] = v_x, z
+            active = active[high[active] - low[active] > 1]
+        return high
+
+    def _crps_rows(self, y: Array) -> Array:
+        """Sum of g(x) = (cdf(x) - 1[x >= y])^2 over counts x, (n,).
+
+        Beyond the likely counts g is 0 or 1. Few likely counts are summed one by one. Of many, only those near the ends
+        are; in between, the sum is an integral over x, cut at y - 1/2, where the slope of g jumps: by Euler and
+        Maclaurin this takes away pmf(y) / 12.
+        """
+        low = self._quantile(np.full(y.size, 1e-5), upper=False, slack=0.3)
+        high = np.maximum(self._quantile(np.full(y.size, 1e-6), upper=True, slack=0.3), low)
+        total = np.maximum(low - y, 0.0) + np.maximum(y - 1 - high, 0.0)
+
+        many = high - low >= _SHORT  # of these, the counts first, ..., last are integrated
+        first = np.where(many, np.maximum(low, _HEAD), high + 1)
+        last = np.where(many, np.minimum(high, self._largest - _HEAD), high)
+        rows, x = (np.hstack(ends) for ends in zip(_whole(low, first - 1), _whole(last + 1, high), strict=True))
+        points = [(rows, x, np.ones(x.size))]
+
+        long = np.flatnonzero(many)
+        dist, y_long, first, last = self._take(long), y[long], first[long], last[long]
+        kink = np.clip(y_long, first, last + 1) - 0.5
+        for start, end in ((first - 0.5, kink), (kink, last + 0.5)):
+            rows, x, weights = dist._nodes(start, end)
+            points.append((long[rows], x, weights))
+        jumps = (y_long > first) & (y_long <= last)
+        total[long] -= np.where(jumps, np.exp(dist._logpmf(y_long)) / 12, 0.0)
+
+        rows, x, weights = (np.hstack(parts) for parts in zip(*points, strict=True))
+        for part in _blocks(x.size):
+            g = self._take(rows[part])._tail(x[part], upper=x[part] > y[rows[part]] - 0.5) ** 2
+            total += np.bincount(rows[part], weights[part] * g, minlength=y.size)
+        return total
+
+    def _nodes(self, start: Array, end: Array) -> tuple[NDArray[np.intp], Array, Array]:
+        """Rows, counts and weights of an integral over counts from `start` to `end` (n,), flat (n * 24,)."""
+        rows = np.repeat(np.arange(start.size), _CRPS_NODES.size)
+        family = self.family.take(rows)
+        v_start, v_end = self.family.coordinate(start), self.family.coordinate(end)
+        v = (v_start[:, None] + (v_end - v_start)[:, None] * _CRPS_NODES).ravel()
+        x = np.clip(family.count(v), start[rows], end[rows])
+        weights = ((v_end - v_start)[:, None] * _CRPS_WEIGHTS).ravel() * family.stretch(x)
+        return rows, x, weights
+
+
+def posterior_nodes(y: Array, c: Array, mean: Array, std: Array) -> tuple[Array, Array]:
+    """Nodes z (p, 36) and log weights for sigmoid(f)^y sigmoid(-f)^c exp(-z^2 / 2), f = mean + std z; all (p,)."""
+    mode, _ = _mode(y, c, mean, std)
+    f = mean + std * mode
+    # around its mode the integrand is that of a Beta(power sigmoid(f), power sigmoid(-f)) times a normal
+    left, right = _reaches(np.maximum((y + c) * expit(f), _TINY), np.maximum((y + c) * expit(-f), _TINY))
+    sides = (np.minimum([left, right], _REACH * std) / std).T[..., None]
+    z = mode[:, None, None] + sides * [[-1.0], [1.0]] * _NODES
+    return np.hstack([z[:, 0], z[:, 1]]), np.log(np.hstack([side * _WEIGHTS for side in sides.swapaxes(0, 1)]))
+
+
+def _mode(y: Array, c: Array, mean: Array, std: Array) -> tuple[Array, Array]:
+    """Where sigmoid(f)^y sigmoid(-f)^c exp(-z^2 / 2), f = mean + std z, is largest, and how wide it is there; all (p,).
+
+    Newton steps in the bracket between the mode of the normal and that of the likelihood, to 1e-3 of the width.
+    """
+    best = (np.log(np.maximum(y, _TINY)) - np.log(np.maximum(c, _TINY)) - mean) / std
+    low = np.clip(np.minimum(best, 0.0), -std * c, 0.0)
+    high = np.clip(np.maximum(best, 0.0), 0.0, std * y)
+    z = np.clip(best / (1 + 1 / (std**2 * y * c / (y + c + _TINY) + _TINY)), low, high)  # normal times normal
+    for _ in range(60):
+        p = expit(mean + std * z)
+        slope, bend = std * (y - (y + c) * p) - z, std**2 * (y + c) * p * (1 - p) + 1
+        if (np.abs(slope) < 1e-3 * np.sqrt(bend)).all():
+            break
+        low, high = np.where(slope > 0, z, low), np.where(slope < 0, z, high)
+        step = z + slope / bend
+        z = np.where((step >= low) & (step <= high), step, (low + high) / 2)
+    return z, 1 / np.sqrt(bend)
+
+
+def _below(a: Array, b: Array, mean: Array, std: Array) -> Array:
+    """P(f + L <= 0) for f ~ N(mean, std^2) and L the logit of a Beta(a, b) variable; all (p,)."""
+    mode = np.log(a) - np.log(b)
+    left, right = _reaches(a, b)
+    low = np.maximum(mode - left, -mean - _REACH * std)
+    high = np.maximum(np.minimum(mode + right, -mean + _REACH * std), low)
+    inner = np.clip(np.sort([mode, -mean], axis=0), low, high)
+    log_peak = -a * np.log1p(b / a) - b * np.log1p(a / b) - betaln(a, b)
+    # the log density falls alike with a, b and the sign exchanged; the smaller share has more digits
+    share, sign = (np.minimum(a, b) / (a + b))[:, None], np.where(a < b, 1.0, -1.0)[:, None]
+
+    far = mean < -20  # P(L <= -mean), from the other end where sigmoid(-mean) is too near to 1
+    total = betainc(np.where(far, b, a), np.where(far, a, b), expit(np.where(far, mean, -mean)))
+    total = np.where(far, 1 - total, total)
+    for start, end in ((low, inner[0]), (inner[0], inner[1]), (inner[1], high)):
+        at = start[:, None] + (end - start)[:, None] * _NODES
+        d = np.minimum((at - mode[:, None]) * sign, 700.0)
+        log_density = log_peak[:, None] - (a + b)[:, None] * (np.log1p(share * np.expm1(d)) - share * d)
+        z = (at + mean[:, None]) / std[:, None]
+        total += (end - start) * ((np.exp(log_density) * np.copysign(ndtr(-np.abs(z)), z)) @ _WEIGHTS)
+    return np.clip(total, 0.0, 1.0)
+
+
+def _reaches(a: Array, b: Array) -> tuple[Array, Array]:
+    """Distances below and above the mode of the logit of Beta(a, b) over which its density falls by exp(-22) at least.
+
+    The distance d above solves (a + b) log(1 + a / (a + b) (e^d - 1)) = 22 + a d; after a bound comes one step of this
+    fixed point, from above. Below, a and b change places.
+    """
+    wide = _REACH * np.sqrt(1 / a + 1 / b)
+    with np.errstate(over="ignore"):
+        above, below = (
+            np.minimum(d, np.log1p(np.expm1((_DROP + first * d) / (a + b)) * ((a + b) / first)))
+            for first, d in ((a, wide + _DROP / b), (b, wide + _DROP / a))
+        )
+    return below, above
+
+
+def _whole(first: Array, last: Array) -> tuple[NDArray[np.intp], Array]:
+    """Row and value of all whole numbers from `first` to `last` (n,), none where last < first; flat."""
+    lengths = np.maximum(last - first + 1, 0).astype(np.intp)
+    rows = np.repeat(np.arange(first.size), lengths)
+    offsets = np.arange(rows.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return rows, first[rows] + offsets
+
+
+def _blocks(size: int) -> Iterator[NDArray[np.intp]]:
+    return (np.arange(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK))
+
+
+def _latent(mean: ArrayLike, variance: ArrayLike) -> tuple[Array, Array]:
+    mean, variance = np.asarray(mean, dtype=np.float64), np.asarray(variance, dtype=np.float64)
+    if mean.ndim != 1 or mean.size == 0 or variance.shape not in ((), mean.shape):
+        raise ValueError(f"The latent mean and variance are {mean.shape} and {variance.shape}; both (n,) are expected.")
+    if not (np.isfinite(mean).all() and np.isfinite(variance).all() and (variance >= 0).all()):
+        raise ValueError("The latent distribution needs a finite mean and a finite variance >= 0 in every row.")
+    # a variance of 0 is taken as 1e-30, which no count can tell from it
+    return mean, np.broadcast_to(np.sqrt(np.maximum(variance, 1e-30)), mean.shape)
+
+
+def _shown(value: Array) -> str:
+    return str(value) if value.ndim == 0 else f"of shape {value.shape}, from {value.min()} to {value.max()}"
