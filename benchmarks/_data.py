@@ -101,6 +101,12 @@ def split(X: np.ndarray, y: np.ndarray, seed: int) -> Split:
     return Split(*(array for part in parts for array in part), y_mean=float(y_mean), y_std=float(y_std))
 
 
+def standardised(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
+    """Inputs with mean zero and variance one on the training rows; constant columns are only centred."""
+    mean, std = _centre_and_scale(train)
+    return [(part - mean) / std for part in (train, *others)]
+
+
 def _centre_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Column means and standard deviations; 1 for constant columns, which are only centred."""
     mean, std = values.mean(axis=0), values.std(axis=0)

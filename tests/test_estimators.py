@@ -20,9 +20,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nearfield import GPRegressor
 from nearfield.datasets import robot_arm
-from nearfield.fitting import standardise
 from nearfield.kernels import KERNELS
+from nearfield.likelihoods.gaussian import Gaussian
 from nearfield.metrics import Scores
+from nearfield.model import Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
@@ -201,7 +202,8 @@ def test_known_noise_makes_a_row_count_less():
 def with_rows(model, X, y):
     """The model's hyper-parameters on other rows, built anew."""
     old = model._fit
-    rows = standardise(X, y, np.ones(len(y)), np.zeros(len(y)), old.inputs, old.target)
+    stats = np.stack([model._target.apply(y), np.ones(len(y)), np.zeros(len(y))], axis=1)
+    rows = Rows.of(Gaussian(), old.inputs.apply(X), stats)
     other = pickle.loads(pickle.dumps(model))
     other._adopt(replace(old, predictor=replace(old.predictor, rows=rows)))
     return other

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nearfield.estimators import GPRegressor, TrainingRowsWarning
+    from nearfield.estimators import GPClassifier, GPCountRegressor, GPRegressor, TrainingRowsWarning
     from nearfield.persistence import ModelFileError
 
 __version__ = "0.1.0"
-__all__ = ["GPRegressor", "ModelFileError", "TrainingRowsWarning", "__version__"]
+__all__ = ["GPClassifier", "GPCountRegressor", "GPRegressor", "ModelFileError", "TrainingRowsWarning", "__version__"]
 
 _HOMES = {
+    "GPClassifier": "nearfield.estimators",
+    "GPCountRegressor": "nearfield.estimators",
     "GPRegressor": "nearfield.estimators",
     "TrainingRowsWarning": "nearfield.estimators",
     "ModelFileError": "nearfield.persistence",

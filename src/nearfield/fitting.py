@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from nearfield.calibration import ALL_ROWS, Choice, Head, LeftOut, candidate_ks, choose_k, target_floor
+from nearfield._threads import torch_alone
+from nearfield.calibration import ALL_ROWS, Choice, LeftOutRows, Method, candidate_ks, choose_k
+from nearfield.calibration.classes import ClassLeftOut, ClassMethod
+from nearfield.calibration.counts import CountLeftOut, CountMethod
+from nearfield.calibration.regression import SMALLEST_DF, Head, LeftOut, RegressionMethod, target_floor
 from nearfield.kernels import find_kernel
-from nearfield.metrics import LEVELS, covered
+from nearfield.likelihoods import Likelihood
+from nearfield.likelihoods.classes import Classes
+from nearfield.likelihoods.counts import LogisticCounts
 from nearfield.model import Model, Rows
 from nearfield.persistence import read_file, write_file
 from nearfield.prediction import Predictor
 from nearfield.scaling import Scaling
-from nearfield.sweep import Sweeper
+from nearfield.sweep import Sweeper, Swept
 from nearfield.training import Progress, Run, Schedule, Stage, restore, start, state, train
 
 _IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
 _FEWEST_TRAINED = 10  # rows; with fewer, leaving rows out teaches the noise of these rows
 _LEFT_OUT_ROWS = 4000  # rows left out to choose k and to calibrate
+_SETTLING_K = 64  # neighbours from which the auxiliaries of all rows are found
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,8 @@ class Settings:
 
     kernel: str = "matern52"
     k: int | str = "auto"
-    predictive: str = "calibrated"
+    predictive: str = "calibrated"  # or the likelihood's own
+    own_kernels: bool = False  # for each latent function
     max_steps: int = 600
     learning_rate: float = 0.03
     batch_size: int = 128
@@ -50,13 +58,13 @@ class Summary:
     rows: int
     columns: int
     kernel: str
+    likelihood: str
     predictive: str
     steps: int
     most_steps: int
     seconds: float
     k: int
     k_reason: str
-    noise_std: float
     left_out_rows: int
     left_out: dict[str, float]
     jittered: int
@@ -67,21 +75,32 @@ class Summary:
         return asdict(self)
 
     def __str__(self) -> str:
-        s = self.left_out
         stopped = "early, the score had settled" if self.steps < self.most_steps else "at max_steps"
         stopped = stopped if self.steps else "before it began: too few rows, or a constant target"
         recoveries = f"{self.jittered} factorisations with extra jitter, {self.rejected} steps rejected"
-        return "\n".join(
-            [
-                f"{self.rows:,} rows, {self.columns} columns, kernel {self.kernel}, {self.predictive} predictive",
-                f"trained {self.steps} steps in {self.seconds:.1f} s (stopped {stopped}); recoveries: {recoveries}",
-                f"k = {self.k}: {self.k_reason}",
-                f"{self.left_out_rows:,} rows left out: RMSE {s['rmse']:.4g}, NLL {s['nll']:.4g}, CRPS {s['crps']:.4g}",
-                "intervals of 50 / 90 / 95 % cover "
-                + " / ".join(f"{100 * s[f'coverage_{level}']:.1f}" for level in (50, 90, 95))
-                + " % of them",
-            ]
-        )
+        scores = ", ".join(f"{label} {self.left_out[name]:.4g}" for name, label in _LABELS if name in self.left_out)
+        covered = [f"{100 * self.left_out[name]:.1f}" for name in _COVERAGES if name in self.left_out]
+        lines = [
+            f"{self.rows:,} rows, {self.columns} columns, kernel {self.kernel}, "
+            f"{self.likelihood.replace('_', ' ')} likelihood, {self.predictive} predictive",
+            f"trained {self.steps} steps in {self.seconds:.1f} s (stopped {stopped}); recoveries: {recoveries}",
+            f"k = {self.k}: {self.k_reason}",
+            f"{self.left_out_rows:,} rows left out: {scores}",
+        ]
+        if covered:
+            lines.append(f"intervals of 50 / 90 / 95 % cover {' / '.join(covered)} % of them")
+        return "\n".join(lines)
+
+
+_LABELS = (
+    ("rmse", "RMSE"),
+    ("nll", "NLL"),
+    ("crps", "CRPS"),
+    ("error", "error"),
+    ("brier", "Brier score"),
+    ("calibration_error", "calibration error"),
+)
+_COVERAGES = ("coverage_50", "coverage_90", "coverage_95")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,58 +109,62 @@ class Fit:
 
     predictor: Predictor
     inputs: Scaling
-    target: Scaling
     summary: Summary
-
-
-def standardise(
-    X: np.ndarray, y: np.ndarray, weights: np.ndarray, known_noise: np.ndarray, inputs: Scaling, target: Scaling
-) -> Rows:
-    """Rows in standardised units from X (n, d), y (n,), weights (n,) and noise variances (n,) in the user's."""
-    arrays = (inputs.apply(X), target.apply(y), weights, known_noise / target.scale / target.scale)
-    return Rows(*(torch.from_numpy(np.ascontiguousarray(a, dtype=np.float64)) for a in arrays))
 
 
 def fit(
     X: np.ndarray,
-    y: np.ndarray,
-    weights: np.ndarray,
-    known_noise: np.ndarray,
+    stats: np.ndarray,
+    likelihood: Likelihood,
     settings: Settings,
     rng: np.random.Generator,
     *,
+    unit: float = 1.0,
     checkpoint: str | os.PathLike[str] | None = None,
     verbose: bool | None = None,
 ) -> Fit:
-    """Fit X (n, d), y (n,); all values finite, weights positive. `verbose` None shows progress on terminals only."""
+    """Fit X (n, d) and the likelihood's statistics (n, S), all finite; `unit` is what one of the target's is to users.
+
+    `verbose` None shows progress on terminals only.
+    """
     began = time.perf_counter()
-    inputs, target = Scaling.of(X, weights, if_constant=_IGNORED), Scaling.of(y, weights)
-    rows = standardise(X, y, weights, known_noise, inputs, target)
-    model = Model.initial(find_kernel(settings.kernel), X.shape[1], engine=settings.engine)
-    sample = _sample(rng, len(rows))
-    progress = _train(model, rows, settings, rng, checkpoint, verbose)
-    choice, left_out, jittered = _calibrate(model, rows, settings, sample)
+    likelihood.check(stats)
+    counts = likelihood.counts(torch.from_numpy(stats)).numpy()
+    inputs = Scaling.of(X, counts, if_constant=_IGNORED)
+    rows = Rows.of(likelihood, inputs.apply(X), stats)
+    model = Model.initial(
+        find_kernel(settings.kernel), X.shape[1], likelihood, likelihood.initial_mean(stats), engine=settings.engine,
+        own_kernels=settings.own_kernels and likelihood.latents != (),
+    )  # fmt: skip
+    sample = _sample(rng, len(rows.observations))
+    with threadpool_limits(1, "blas"), torch_alone() if settings.engine == "fused" else nullcontext():
+        progress = _train(model, rows, settings, rng, checkpoint, verbose)
+        choice, left_out, jittered = _calibrate(model, rows, settings, sample, unit)
     summary = Summary(
         rows=len(rows),
         columns=X.shape[1],
         kernel=settings.kernel,
+        likelihood=likelihood.name,
         predictive=settings.predictive,
         steps=progress.steps,
         most_steps=schedule_for(settings, len(rows)).most_steps,
         seconds=time.perf_counter() - began,
         k=choice.k,
         k_reason=choice.reason,
-        noise_std=float(model.noise.detach().sqrt()) * float(target.scale),
-        left_out_rows=len(left_out.y),
-        left_out=_scores(left_out, choice.head, float(target.scale)),
+        left_out_rows=len(sample),
+        left_out=left_out,
         jittered=progress.jittered + jittered,
         rejected=progress.rejected,
     )
-    return Fit(Predictor(model, rows, choice.k, choice.head), inputs, target, summary)
+    return Fit(Predictor(model, rows, choice.k, choice.head), inputs, summary)
 
 
-def schedule_for(settings: Settings, n: int) -> Schedule:
-    """Three stages, each with a fifth of the step size of the one before and, up to k, more neighbours."""
+def schedule_for(settings: Settings, n: int, noisy: bool = False) -> Schedule:
+    """Three stages, each with a fifth of the step size of the one before and, up to k, more neighbours.
+
+    noisy: whether scores vary so much between observations, as those of labels do, that progress drowns in the noise; a
+    stage then ends early only if the score has clearly become worse.
+    """
     most = settings.k if isinstance(settings.k, int) else ALL_ROWS
     ks = [ALL_ROWS] * 3 if most == ALL_ROWS >= n - 1 else [min(most, top) for top in (64, 128, 256)]
     every = min(settings.refresh_every, settings.max_steps)
@@ -149,18 +172,7 @@ def schedule_for(settings: Settings, n: int) -> Schedule:
     shares = (refreshes - refreshes // 2, refreshes // 2 - refreshes // 5, refreshes // 5)
     rates = (settings.learning_rate / 5**i for i in range(3))
     stages = tuple(Stage(*stage) for stage in zip(rates, ks, shares, strict=True) if stage[2] > 0)
-    return Schedule(stages, settings.batch_size, every)
-
-
-def _scores(rows: LeftOut, head: Head, unit: float) -> dict[str, float]:
-    """Weighted scores of left-out rows in units of the target, of which `unit` is one standard deviation."""
-    dist = rows.predict(head)
-    shares = {
-        f"coverage_{100 * level:.0f}": float(np.average(covered(rows.y, dist, level), weights=rows.weights))
-        for level in LEVELS
-    }
-    nll = math.log(unit) - rows.log_score(head)
-    return {"rmse": rows.rmse() * unit, "nll": nll, "crps": rows.crps(head) * unit, **shares}
+    return Schedule(stages, settings.batch_size, every, margin=-1.0 if noisy else 1.0)
 
 
 def _train(
@@ -172,11 +184,12 @@ def _train(
     verbose: bool | None,
 ) -> Progress:
     """Train in place, with a progress bar and, if asked for, a checkpoint that is removed at the end."""
-    if float(rows.targets.min()) == float(rows.targets.max()) or float(rows.weights.sum()) < _FEWEST_TRAINED:
+    seen = rows.observations
+    if bool((seen.stats == seen.stats[0]).all()) or float(seen.weights.sum()) < _FEWEST_TRAINED:
         return Progress()  # nothing to learn from: the starting values stay
-    schedule = schedule_for(settings, len(rows))
-    run = start(model, rng)
-    fingerprint = "" if checkpoint is None else _fingerprint(rows, settings)
+    schedule = schedule_for(settings, len(rows), noisy=model.likelihood.name != "gaussian")
+    run = start(model, rows, rng)
+    fingerprint = "" if checkpoint is None else _fingerprint(model, rows, settings)
     if checkpoint is not None and os.path.exists(checkpoint):
         header, arrays = read_file(checkpoint)
         if header.get("checkpoint") != fingerprint:
@@ -197,17 +210,19 @@ def _train(
                 header, arrays = state(run)
                 write_file(checkpoint, {**header, "checkpoint": fingerprint}, arrays)
 
-        progress = train(run, rows, schedule, after_refresh)
+        progress = train(run, schedule, after_refresh)
+    rows.auxiliary.requires_grad_(False)
     if checkpoint is not None:
         with suppress(FileNotFoundError):
             os.remove(checkpoint)
     return progress
 
 
-def _fingerprint(rows: Rows, settings: Settings) -> str:
+def _fingerprint(model: Model, rows: Rows, settings: Settings) -> str:
     """Of everything that training depends on."""
-    digest = hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode())
-    for part in (rows.inputs, rows.targets, rows.weights, rows.known_noise):
+    described = {**asdict(settings), "likelihood": model.likelihood.name, "auxiliaries": model.likelihood.auxiliaries}
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
+    for part in (rows.inputs, rows.stats):
         digest.update(part.contiguous().numpy().data)
     return digest.hexdigest()
 
@@ -217,30 +232,57 @@ def _sample(rng: np.random.Generator, n: int) -> np.ndarray:
     return np.arange(n) if n <= _LEFT_OUT_ROWS else np.sort(rng.choice(n, _LEFT_OUT_ROWS, replace=False))
 
 
-def _calibrate(model: Model, rows: Rows, settings: Settings, sample: np.ndarray) -> tuple[Choice, LeftOut, int]:
-    """The number of neighbours and the head, from left-out rows.
+def _calibrate(
+    model: Model, rows: Rows, settings: Settings, sample: np.ndarray, unit: float
+) -> tuple[Choice, dict[str, float], int]:
+    """The number of neighbours and the head, from left-out observations, and how well these are predicted.
 
     A sweep with up to ALL_ROWS neighbours is cheap; the dear one with all that may be used follows only where the
     largest of these were the best.
     """
     sweeper, n_others = Sweeper(model, rows), len(rows) - 1
-    noise = float(model.noise.detach()) + rows.known_noise.numpy()[sample]
-    floor = target_floor(rows.targets.numpy())
+    sweeper.settle(min(_SETTLING_K, settings.k) if isinstance(settings.k, int) else _SETTLING_K)
+    method = _method(model, rows, settings.predictive == "calibrated", unit)
 
-    def choose(ks: np.ndarray) -> tuple[Choice, LeftOut, int]:
+    def choose(ks: np.ndarray) -> tuple[Choice, dict[str, float], int]:
         swept = sweeper.left_out(sample, ks)
-        left_out = LeftOut(ks, swept, rows.targets.numpy()[sample], noise, rows.weights.numpy()[sample])
-        choice = choose_k(left_out, floor, settings.predictive == "calibrated")
-        return choice, left_out.at(choice.k), swept.jittered
+        left_out = _left_out(model, rows, sample, ks, swept)
+        choice = choose_k(left_out, method)
+        return choice, method.scores(left_out.at(choice.k), choice.head), swept.jittered
 
     if isinstance(settings.k, int) or n_others <= ALL_ROWS:
         k = settings.k if isinstance(settings.k, int) else max(n_others, 1)
-        choice, left_out, jittered = choose(np.array([k]))
-        return replace(choice, reason="as asked for" if k == settings.k else "all other rows"), left_out, jittered
+        choice, scores, jittered = choose(np.array([k]))
+        return replace(choice, reason="as asked for" if k == settings.k else "all other rows"), scores, jittered
     every = candidate_ks(n_others)
     cheap = every[every <= ALL_ROWS]
-    choice, left_out, jittered = choose(cheap)
+    choice, scores, jittered = choose(cheap)
     if choice.k not in cheap[-2:]:
-        return choice, left_out, jittered
-    choice, left_out, more = choose(every)
-    return choice, left_out, jittered + more
+        return choice, scores, jittered
+    choice, scores, more = choose(every)
+    return choice, scores, jittered + more
+
+
+def _method(model: Model, rows: Rows, calibrated: bool, unit: float) -> Method:
+    """How the head of this likelihood is fitted and judged."""
+    likelihood, seen = model.likelihood, rows.observations
+    if isinstance(likelihood, Classes):
+        shares = seen.weights.numpy() @ seen.stats.numpy()
+        return ClassMethod(likelihood, shares / shares.sum(), calibrated)
+    if isinstance(likelihood, LogisticCounts):
+        log_dispersion = model.noise_model.get("log_dispersion")
+        dispersion = None if log_dispersion is None else float(log_dispersion.detach().exp())
+        return CountMethod(likelihood, dispersion, calibrated)
+    heavy = "log_df" in model.noise_model
+    plain = Head(df=max(SMALLEST_DF, float(model.noise_model["log_df"].detach().exp()))) if heavy else Head()
+    return RegressionMethod(plain, calibrated, target_floor(rows.stats.numpy()[:, 0]), unit, robust=heavy)
+
+
+def _left_out(model: Model, rows: Rows, sample: np.ndarray, ks: np.ndarray, swept: Swept) -> LeftOutRows:
+    """The left-out observations with their moments, as the head's method wants them."""
+    stats, weights = rows.observations.stats.numpy()[sample], rows.observations.weights.numpy()[sample]
+    if isinstance(model.likelihood, Classes):
+        return ClassLeftOut(ks, swept, stats.argmax(axis=1), weights)
+    if isinstance(model.likelihood, LogisticCounts):
+        return CountLeftOut(ks, swept, stats, weights)
+    return LeftOut(ks, swept, stats[:, 0], float(model.noise.detach()) + stats[:, 2], weights)

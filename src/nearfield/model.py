@@ -1,12 +1,13 @@
-"""The model: a constant mean, a kernel, a noise level; all hyper-parameters in one place, and the rows they speak of.
+"""The model: a constant mean, a kernel, a likelihood; all hyper-parameters in one place, and the rows they speak of.
 
-Everything here is in standardised units: inputs and target have mean zero and variance one on the training rows.
+Everything here is in standardised units: inputs have mean zero and variance one on the training rows, and so has a
+target with Gaussian or Student-t noise.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -14,16 +15,15 @@ import torch
 from nearfield._types import KernelParameters, Moments, Neighbourhood
 from nearfield.conditional import condition, condition_nested
 from nearfield.kernels import Kernel, log_shapes
-
-NOISE_FLOOR = 1e-8  # least noise variance, relative to the kernel's variance: keeps every matrix positive definite
+from nearfield.likelihoods import NOISE_FLOOR, Likelihood, Observations, Sites
 
 # Bounds of the hyper-parameters, one line each: far outside of what data can tell apart, so that nothing runs away.
+# A likelihood adds its own.
 BOUNDS: dict[str, tuple[float, float]] = {
     "log_lengths": (math.log(1e-4), math.log(1e3)),
     "log_scale": (math.log(1e-3), math.log(1e2)),
     "log_shape": (math.log(1e-2), math.log(1e3)),
-    "log_noise": (math.log(1e-9), math.log(10.0)),  # of the variance
-    "mean": (-10.0, 10.0),
+    "mean": (-30.0, 30.0),
 }
 
 
@@ -34,20 +34,24 @@ def take(values: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows that may be neighbours: inputs (n, d), targets, how often each counts and known noise variances (n,)."""
+    """Rows that may be neighbours: inputs (n, d), the likelihood's statistics (n, S) and auxiliaries (n, A).
+
+    `observations` are what can be left out of them; `auxiliary` alone changes while training.
+    """
 
     inputs: torch.Tensor
-    targets: torch.Tensor
-    weights: torch.Tensor
-    known_noise: torch.Tensor
+    stats: torch.Tensor
+    auxiliary: torch.Tensor
+    observations: Observations
+
+    @classmethod
+    def of(cls, likelihood: Likelihood, inputs: np.ndarray, stats: np.ndarray) -> Rows:
+        """Rows about which nothing is known yet."""
+        x, s = (torch.from_numpy(np.ascontiguousarray(a, dtype=np.float64)) for a in (inputs, stats))
+        return cls(x, s, likelihood.initial_auxiliary(s), likelihood.observations(s))
 
     def __len__(self) -> int:
-        return len(self.targets)
-
-    def counts(self, ids: torch.Tensor, own: torch.Tensor | None) -> torch.Tensor:
-        """How often each neighbour (b, k) counts; the left-out rows' `own` numbers (b,) count once less."""
-        counts = take(self.weights, ids.clamp_min(0))
-        return counts if own is None else counts - (ids == own[:, None]).to(counts.dtype)
+        return len(self.inputs)
 
 
 @dataclass(eq=False)
@@ -55,70 +59,169 @@ class Model:
     """Hyper-parameters as torch leaves, and the latent moments that follow from them."""
 
     kernel: Kernel
-    log_lengths: torch.Tensor  # (d,)
-    log_scale: torch.Tensor  # ()
+    likelihood: Likelihood
+    log_lengths: torch.Tensor  # (d,), or (C, d): one kernel for each latent function
+    log_scale: torch.Tensor  # latents
     log_shape: torch.Tensor  # (p,)
-    log_noise: torch.Tensor  # () log noise variance
-    mean: torch.Tensor  # ()
+    mean: torch.Tensor  # latents
+    noise_model: dict[str, torch.Tensor] = field(default_factory=dict)  # the likelihood's parameters
     engine: str = "fused"
 
     @classmethod
-    def initial(cls, kernel: Kernel, d: int, dtype: torch.dtype = torch.float64, engine: str = "fused") -> Model:
+    def initial(
+        cls,
+        kernel: Kernel,
+        d: int,
+        likelihood: Likelihood,
+        mean: np.ndarray | float = 0.0,
+        dtype: torch.dtype = torch.float64,
+        engine: str = "fused",
+        own_kernels: bool = False,
+    ) -> Model:
         """Length scales of the order of the distance between two standardised rows, and a tenth of noise."""
 
         def leaf(value: float | np.ndarray) -> torch.Tensor:
             return torch.tensor(value, dtype=dtype, requires_grad=True)
 
+        latents = likelihood.latents
+        lengths = np.full((*latents, d) if own_kernels else (d,), 0.5 * math.log(d))
+        noise_model = {
+            name: leaf(np.full(latents if p.each else (), p.initial)) for name, p in likelihood.parameters.items()
+        }
+        scale = math.log(likelihood.initial_scale)
+        start = leaf(np.broadcast_to(mean, latents).copy())
         return cls(
-            kernel, leaf(np.full(d, 0.5 * math.log(d))), leaf(0.0), leaf(log_shapes(kernel)), leaf(math.log(0.1)),
-            leaf(0.0), engine,
+            kernel, likelihood, leaf(lengths), leaf(np.full(latents, scale)), leaf(log_shapes(kernel)), start,
+            noise_model, engine,
         )  # fmt: skip
 
     def hyperparameters(self) -> dict[str, torch.Tensor]:
         """All learned tensors by name."""
-        return {name: getattr(self, name) for name in BOUNDS}
+        return {name: getattr(self, name) for name in BOUNDS} | self.noise_model
+
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """Bounds of all learned tensors by name."""
+        return BOUNDS | {name: (p.low, p.high) for name, p in self.likelihood.parameters.items()}
 
     def project(self) -> None:
         """Put every hyper-parameter back inside its bounds."""
         with torch.no_grad():
-            for name, (low, high) in BOUNDS.items():
-                getattr(self, name).clamp_(low, high)
+            for name, value in self.hyperparameters().items():
+                value.clamp_(*self.bounds()[name])
 
     @property
     def lengths(self) -> np.ndarray:
-        """Length scales (d,)."""
-        return self.log_lengths.detach().exp().cpu().numpy()
+        """Length scales (d,) under which neighbours are searched: with several kernels, their geometric mean."""
+        log_lengths = self.log_lengths.detach()
+        return (log_lengths if log_lengths.ndim == 1 else log_lengths.mean(0)).exp().cpu().numpy()
 
     @property
     def noise(self) -> torch.Tensor:
-        """Noise variance of one observation, with its floor."""
-        return self.log_noise.exp() + NOISE_FLOOR * (2 * self.log_scale).exp()
-
-    def latent(self, rows: Rows, query: torch.Tensor, ids: torch.Tensor, own: torch.Tensor | None = None) -> Moments:
-        """Moments (b,) of the latent function at query (b, d), given the neighbours ids (b, k); differentiable.
-
-        own: (b,) row numbers of the query when these are training rows left out. A row that counts w > 1 times and is
-        among its own neighbours stands there for its w - 1 other copies.
-        """
-        places = ids.clamp_min(0)
-        noises = (self.noise + take(rows.known_noise, places)) / rows.counts(ids, own)
-        neighbourhood = Neighbourhood(query, rows.inputs, ids, take(rows.targets, places) - self.mean, noises)
-        moments = condition(self.kernel, self._parameters, neighbourhood, self.engine)
-        return Moments(moments.mean + self.mean, moments.variance, moments.quad, moments.jittered)
-
-    def latent_nested(self, rows: Rows, query: torch.Tensor, ids: torch.Tensor, counts: np.ndarray) -> Moments:
-        """The same (b, k), given the first 1, 2, .. k neighbours, which count (b, k) times; without gradients.
-
-        In numpy, because the arrays are large and torch would use OpenMP for them, in which a forked process hangs.
-        """
-        places = np.maximum(ids.numpy(), 0)
-        mean, noise = float(self.mean.detach()), float(self.noise.detach())
-        noises = (noise + rows.known_noise.numpy()[places]) / np.maximum(counts, 1e-300)  # none where there is no row
-        targets = rows.targets.numpy()[places] - mean
-        neighbourhood = Neighbourhood(query, rows.inputs, ids, torch.from_numpy(targets), torch.from_numpy(noises))
-        m = condition_nested(self.kernel, self._parameters, neighbourhood, self.engine)
-        return Moments(torch.from_numpy(m.mean.numpy() + mean), m.variance, m.quad, m.jittered)
+        """Noise variance of one observation (of a Student-t: its squared scale), with its floor."""
+        return self.noise_model["log_noise"].exp() + NOISE_FLOOR * self._scale2
 
     @property
-    def _parameters(self) -> KernelParameters:
-        return KernelParameters(self.log_lengths, self.log_scale, self.log_shape)
+    def _scale2(self) -> torch.Tensor:
+        return (2 * self.log_scale).exp()
+
+    def latent(
+        self,
+        rows: Rows,
+        query: torch.Tensor,
+        ids: torch.Tensor,
+        left_out: Observations | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> Moments:
+        """Moments (b,) + latents of the latent function at query (b, d), given the neighbours ids (b, k).
+
+        Differentiable. left_out: the observations that the query stands for. A row of several observations is among the
+        neighbours of each of them, without the one left out. rng: while training, for likelihoods that sample.
+        """
+        sites = self._sites(rows, ids, left_out, rng)
+        return self._moments(query, rows, ids, sites, None)
+
+    def latent_nested(
+        self,
+        rows: Rows,
+        query: torch.Tensor,
+        ids: torch.Tensor,
+        ks: np.ndarray,
+        left_out: Observations | None = None,
+    ) -> Moments:
+        """The same (b, q) + latents, given the first ks (q,) neighbours; without gradients."""
+        with torch.no_grad():
+            return self._moments(query, rows, ids, self._sites(rows, ids, left_out, None), ks)
+
+    def posterior(self, moments: Moments, rows: Rows, left_out: Observations) -> Moments:
+        """Moments with the left-out observations put back: the product with their own sites."""
+        with torch.no_grad():
+            auxiliary = take(rows.auxiliary, left_out.row)[:, None]
+            sites = self.likelihood.sites(left_out.stats[:, None], auxiliary, self.noise_model, self._scale2)
+            targets, noises = sites.targets[:, 0], sites.noises[:, 0]
+            gain = moments.variance / (moments.variance + noises)
+            return replace(
+                moments, mean=moments.mean + gain * (targets - moments.mean), variance=moments.variance * (1 - gain)
+            )
+
+    def _sites(
+        self, rows: Rows, ids: torch.Tensor, left_out: Observations | None, rng: np.random.Generator | None
+    ) -> Sites:
+        """Sites of the neighbours (b, k), the left-out observations taken away."""
+        places = ids.clamp_min(0)
+        stats = take(rows.stats, places)
+        if left_out is not None:
+            stats = self._without(stats, ids, left_out)
+        return self.likelihood.sites(stats, take(rows.auxiliary, places), self.noise_model, self._scale2, rng)
+
+    def _without(self, stats: torch.Tensor, ids: torch.Tensor, left_out: Observations) -> torch.Tensor:
+        """Statistics (b, k, S) of the neighbours without the observation left out, or the part of it that counts."""
+        own = ((ids == left_out.row[:, None]).to(stats.dtype) * left_out.weights.clamp_max(1.0)[:, None])[..., None]
+        columns = list(self.likelihood.additive) or list(range(stats.shape[-1]))
+        rest = stats.clone()
+        rest[..., columns] = (stats[..., columns] - own * left_out.stats[:, None, columns]).clamp_min(0)
+        return rest
+
+    def _moments(
+        self, query: torch.Tensor, rows: Rows, ids: torch.Tensor, sites: Sites, ks: np.ndarray | None
+    ) -> Moments:
+        targets = sites.targets - self.mean
+        if self.log_lengths.ndim == 2:  # a kernel for each latent function
+            parts = [
+                self._condition(
+                    self.log_lengths[c], self.log_scale[c], query, rows, ids, targets[..., c],
+                    self._noise_of(sites, c), ks,
+                )
+                for c in range(len(self.log_lengths))
+            ]  # fmt: skip
+            mean, variance, quad = (
+                torch.stack([getattr(p, name) for p in parts], -1) for name in ("mean", "variance", "quad")
+            )
+            return Moments(mean + self.mean, variance, quad, sum(p.jittered for p in parts))
+        shared = sites.noises.shape[-1] == 1 and sites.targets.ndim == 3
+        log_scale = torch.zeros((), dtype=targets.dtype) if shared else self.log_scale
+        m = self._condition(self.log_lengths, log_scale, query, rows, ids, targets, sites.noises, ks)
+        if not shared:
+            return replace(m, mean=m.mean + self.mean)
+        return Moments(m.mean + self.mean, m.variance * self._scale2, m.quad / self._scale2, m.jittered)
+
+    def _noise_of(self, sites: Sites, c: int) -> torch.Tensor:
+        """Noises (b, k) of one latent function, in the units of its targets."""
+        shared = sites.noises.shape[-1] == 1
+        return sites.noises[..., 0] * self._scale2[c] if shared else sites.noises[..., c]
+
+    def _condition(
+        self,
+        log_lengths: torch.Tensor,
+        log_scale: torch.Tensor,
+        query: torch.Tensor,
+        rows: Rows,
+        ids: torch.Tensor,
+        targets: torch.Tensor,
+        noises: torch.Tensor,
+        ks: np.ndarray | None,
+    ) -> Moments:
+        parameters = KernelParameters(log_lengths, log_scale, self.log_shape)
+        neighbourhood = Neighbourhood(query, rows.inputs, ids, targets, noises)
+        if ks is None:
+            return condition(self.kernel, parameters, neighbourhood, self.engine)
+        return condition_nested(self.kernel, parameters, neighbourhood, self.engine, ks=ks)

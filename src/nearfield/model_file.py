@@ -1,4 +1,4 @@
-"""A fit as the header and arrays of a file, and back: every field of a file is checked before it is believed."""
+"""A fit as the header and arrays of a model file, and back, every field checked: files may be damaged or forged."""
 
 from __future__ import annotations
 
@@ -9,81 +9,158 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearfield.calibration import SMALLEST_DF, Head
+from nearfield.calibration.classes import ClassHead
+from nearfield.calibration.counts import CountHead
+from nearfield.calibration.regression import SMALLEST_DF, Head
 from nearfield.conditional import ENGINES
 from nearfield.fitting import Fit, Summary
 from nearfield.kernels import find_kernel
-from nearfield.model import BOUNDS, Model, Rows
+from nearfield.likelihoods import LIKELIHOODS, Likelihood
+from nearfield.likelihoods.classes import AUXILIARY, Bernoulli, Classes, OneAgainstAll
+from nearfield.model import Model, Rows
 from nearfield.persistence import ModelFileError, require, require_array
 from nearfield.prediction import Predictor
 from nearfield.scaling import Scaling
 
 _POSITIVE = ("latent_factor", "noise_factor", "prior_strength")
-_SCORES = ("rmse", "nll", "crps", "coverage_50", "coverage_90", "coverage_95")
+_ROWS = ("inputs", "stats", "auxiliary")
 
 
 def pack(fit: Fit) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Header and arrays; the arrays are the training rows, the hyper-parameters and the scaling."""
     predictor, model = fit.predictor, fit.predictor.model
-    df = predictor.head.df
+    head, head_arrays = _pack_head(predictor.head)
+    likelihood: dict[str, Any] = {"name": model.likelihood.name}
+    if isinstance(model.likelihood, Classes):
+        likelihood |= {"classes": model.likelihood.classes, "auxiliary": model.likelihood.auxiliary}
     header = {
         "engine": model.engine,
         "k": predictor.k,
-        "head": {**asdict(predictor.head), "df": None if math.isinf(df) else df},
+        "likelihood": likelihood,
+        "head": head,
         "summary": fit.summary.as_dict(),
     }
-    arrays = {f"rows.{f.name}": getattr(predictor.rows, f.name).numpy() for f in fields(Rows)}
+    arrays = {f"rows.{name}": getattr(predictor.rows, name).numpy() for name in _ROWS}
     arrays |= {f"hyper.{name}": value.detach().numpy() for name, value in model.hyperparameters().items()}
-    for name, scaling in (("inputs", fit.inputs), ("target", fit.target)):
-        arrays |= {f"{name}.centre": scaling.centre, f"{name}.scale": scaling.scale}
+    arrays |= head_arrays | pack_scaling("inputs", fit.inputs)
     return header, {name: np.asarray(value) for name, value in arrays.items()}
 
 
 def unpack(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
     """The fit that `pack` took apart, or a ModelFileError that says which field makes no sense."""
     summary = _summary(require(header, "summary", dict))
-    inputs = _array(arrays, "rows.inputs", None)
-    if inputs.ndim != 2 or 0 in inputs.shape:
-        raise ModelFileError(f"its rows have shape {inputs.shape}; at least one row and one column are needed")
-    n, d = inputs.shape
-    rows = Rows(
-        torch.from_numpy(inputs),
-        torch.from_numpy(_array(arrays, "rows.targets", (n,))),
-        torch.from_numpy(_array(arrays, "rows.weights", (n,), above=0.0)),
-        torch.from_numpy(_array(arrays, "rows.known_noise", (n,), above=-1e-300)),
-    )
+    likelihood = _likelihood(require(header, "likelihood", dict))
+    rows = _rows(arrays, likelihood)
     k, engine = require(header, "k", int), require(header, "engine", str)
     if k < 1 or engine not in ENGINES:
         raise ModelFileError(f"its k is {k} and its engine {engine!r}; expected at least 1, and one of {ENGINES}")
-    model = _model(summary.kernel, engine, arrays, d)
-    predictor = Predictor(model, rows, k, _head(require(header, "head", dict)))
-    return Fit(predictor, _scaling(arrays, "inputs", (d,)), _scaling(arrays, "target", ()), summary)
+    d = rows.inputs.shape[1]
+    model = _model(summary.kernel, engine, likelihood, arrays, d)
+    head = _head(require(header, "head", dict), arrays, likelihood)
+    return Fit(Predictor(model, rows, k, head), unpack_scaling(arrays, "inputs", (d,)), summary)
 
 
-def _model(kernel_name: str, engine: str, arrays: dict[str, np.ndarray], d: int) -> Model:
+def pack_scaling(name: str, scaling: Scaling) -> dict[str, np.ndarray]:
+    """A scaling as two arrays."""
+    return {f"{name}.centre": np.asarray(scaling.centre), f"{name}.scale": np.asarray(scaling.scale)}
+
+
+def unpack_scaling(arrays: dict[str, np.ndarray], name: str, shape: tuple[int, ...]) -> Scaling:
+    """The scaling that `pack_scaling` took apart, of that shape."""
+    return Scaling(_array(arrays, f"{name}.centre", shape), _array(arrays, f"{name}.scale", shape, above=0.0))
+
+
+def _likelihood(stored: dict[str, Any]) -> Likelihood:
+    name = require(stored, "name", str)
+    if name not in LIKELIHOODS:
+        raise ModelFileError(f"its likelihood is {name!r}; expected one of {', '.join(LIKELIHOODS)}")
+    if name not in (Bernoulli.name, OneAgainstAll.name):
+        return LIKELIHOODS[name]()
+    classes, auxiliary = require(stored, "classes", int), require(stored, "auxiliary", str)
+    if classes < 2 or auxiliary not in AUXILIARY or (name == Bernoulli.name and classes != 2):
+        raise ModelFileError(f"its likelihood {name!r} has {classes} classes and the auxiliaries {auxiliary!r}")
+    return Bernoulli(2, auxiliary) if name == Bernoulli.name else OneAgainstAll(classes, auxiliary)
+
+
+def _rows(arrays: dict[str, np.ndarray], likelihood: Likelihood) -> Rows:
+    inputs, stats, auxiliary = (_array(arrays, f"rows.{name}", None) for name in _ROWS)
+    if 0 in inputs.shape:
+        raise ModelFileError(f"its rows have shape {inputs.shape}; at least one row and one column are needed")
+    n = len(inputs)
+    wanted = (n, getattr(likelihood, "classes", 3))
+    if stats.shape != wanted:
+        raise ModelFileError(f"its array 'rows.stats' has shape {stats.shape}; expected {wanted}")
+    if auxiliary.shape != (n, likelihood.auxiliaries):
+        raise ModelFileError(
+            f"its array 'rows.auxiliary' has shape {auxiliary.shape}; expected {(n, likelihood.auxiliaries)}"
+        )
+    try:
+        likelihood.check(stats)
+    except ValueError as error:
+        raise ModelFileError(f"its array 'rows.stats' does not make sense ({error})") from error
+    if not (likelihood.counts(torch.from_numpy(stats)) > 0).all():
+        raise ModelFileError("its array 'rows.stats' has rows that do not count")
+    x, s, a = (torch.from_numpy(part) for part in (inputs, stats, auxiliary))
+    return Rows(x, s, a, likelihood.observations(s))
+
+
+def _model(kernel_name: str, engine: str, likelihood: Likelihood, arrays: dict[str, np.ndarray], d: int) -> Model:
     try:
         kernel = find_kernel(kernel_name)
     except ValueError as error:
         raise ModelFileError(f"its header does not make sense ({error})") from error
-    shapes = {"log_lengths": (d,), "log_shape": (len(kernel.shapes),)}
-    values = {}
-    for name, (low, high) in BOUNDS.items():
-        value = _array(arrays, f"hyper.{name}", shapes.get(name, ()))
-        if value.size and not (low - 1e-9 <= value.min() and value.max() <= high + 1e-9):
+    own = np.ndim(arrays.get("hyper.log_lengths", ())) == 2 and likelihood.latents != ()
+    model = Model.initial(kernel, d, likelihood, engine=engine, own_kernels=own)
+    for name, value in model.hyperparameters().items():
+        stored = _array(arrays, f"hyper.{name}", tuple(value.shape))
+        low, high = model.bounds()[name]
+        if stored.size and not (low - 1e-9 <= stored.min() and stored.max() <= high + 1e-9):
             raise ModelFileError(f"its array 'hyper.{name}' lies outside of {low:g} to {high:g}")
-        values[name] = torch.from_numpy(value)
-    return Model(kernel, **values, engine=engine)
+        value.requires_grad_(False).copy_(torch.from_numpy(stored))
+    return model
 
 
-def _head(stored: dict[str, Any]) -> Head:
-    names = {f.name for f in fields(Head)}
-    if set(stored) != names:
-        raise ModelFileError(f"its head has the fields {sorted(stored)}; expected {sorted(names)}")
-    values = {name: require(stored, name, float) for name in names - {"df"}}
-    values["df"] = math.inf if stored["df"] is None else require(stored, "df", float)
+def _pack_head(head: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The head's scalars, and its arrays."""
+    if isinstance(head, ClassHead):
+        scalars = {name: getattr(head, name) for name in _CLASS_SCALARS} | {"fitted": float(head.fitted)}
+        offsets = np.broadcast_to(np.asarray(head.offsets, dtype=np.float64), head.likelihood.latents).copy()
+        return scalars, {"head.offsets": offsets, "head.shares": head.shares}
+    if isinstance(head, CountHead):
+        return asdict(head), {}
+    return {**asdict(head), "df": None if math.isinf(head.df) else head.df}, {}
+
+
+_CLASS_SCALARS = ("log_slope", "log_spread", "log_power", "coupling", "surprise")
+
+
+def _head(stored: dict[str, Any], arrays: dict[str, np.ndarray], likelihood: Likelihood) -> Any:
+    if isinstance(likelihood, Classes):
+        values = _scalars(stored, (*_CLASS_SCALARS, "fitted"))
+        fitted = values.pop("fitted") > 0
+        shares = _array(arrays, "head.shares", (likelihood.classes,), above=-1e-300)
+        if not (0 <= values["surprise"] < 1 and shares.sum() > 0):
+            raise ModelFileError(f"its head has scalars that are out of range: {stored}")
+        offsets = _array(arrays, "head.offsets", likelihood.latents)
+        return ClassHead(likelihood, shares / shares.sum(), fitted, offsets=offsets, **values)
+    if likelihood.name in ("binomial", "negative_binomial"):
+        values = _scalars(stored, tuple(f.name for f in fields(CountHead)), optional="dispersion")
+        dispersion = values.pop("dispersion")
+        if (likelihood.name == "binomial") != math.isinf(dispersion) or not dispersion > 0:
+            raise ModelFileError(f"its head has scalars that are out of range: {stored}")
+        return CountHead(None if math.isinf(dispersion) else dispersion, **values)
+    values = _scalars(stored, tuple(f.name for f in fields(Head)), optional="df")
     if not all(values[name] > 0 for name in _POSITIVE) or values["floor"] < 0 or values["df"] < SMALLEST_DF:
         raise ModelFileError(f"its head has scalars that are out of range: {stored}")
-    return Head(**{name: float(value) for name, value in values.items()})
+    return Head(**values)
+
+
+def _scalars(stored: dict[str, Any], names: tuple[str, ...], optional: str = "") -> dict[str, float]:
+    """Finite numbers by name; the optional one is infinite where the file has null."""
+    if set(stored) != set(names):
+        raise ModelFileError(f"its head has the fields {sorted(stored)}; expected {sorted(names)}")
+    missing = {optional: math.inf} if optional and stored[optional] is None else {}
+    return {name: float(require(stored, name, float)) for name in names if name not in missing} | missing
 
 
 def _summary(stored: dict[str, Any]) -> Summary:
@@ -93,19 +170,15 @@ def _summary(stored: dict[str, Any]) -> Summary:
         raise ModelFileError(f"its summary has the fields {sorted(stored)}; expected {sorted(wanted)}")
     for name, kind in wanted.items():
         require(stored, name, kind)
-    for name in _SCORES:
+    for name in {"nll", *stored["left_out"]}:
         require(stored["left_out"], name, float)
     return Summary(**stored)
-
-
-def _scaling(arrays: dict[str, np.ndarray], name: str, shape: tuple[int, ...]) -> Scaling:
-    return Scaling(_array(arrays, f"{name}.centre", shape), _array(arrays, f"{name}.scale", shape, above=0.0))
 
 
 def _array(
     arrays: dict[str, np.ndarray], name: str, shape: tuple[int, ...] | None, above: float = -math.inf
 ) -> np.ndarray:
-    """A finite float64 array of the file, of that shape, with all values above that number."""
+    """A finite float64 array of the file, of that shape (None: any with two dimensions), all values above `above`."""
     array = require_array(arrays, name, "float64", 2 if shape is None else len(shape))
     if shape is not None and array.shape != shape:
         raise ModelFileError(f"its array {name!r} has shape {array.shape}; expected {shape}")

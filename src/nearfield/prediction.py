@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from nearfield.calibration import ALL_ROWS, Head
+from nearfield.calibration import ALL_ROWS
 from nearfield.model import Model, Rows
 from nearfield.scaling import Scaling
 from nearfield.sweep import Sweeper, Swept
@@ -17,12 +17,10 @@ from nearfield.sweep import Sweeper, Swept
 _BLOCK_ROWS = 8192
 
 
-class Predicted(NamedTuple):
-    """Predictions (b,) in standardised units: centre, scale of an observation and scale of the latent function."""
+class PredictiveHead(Protocol):
+    """From moments to predictions: a named tuple of arrays with one entry a row."""
 
-    loc: np.ndarray
-    scale: np.ndarray
-    latent_scale: np.ndarray
+    def predicted(self, swept: Swept, noise: np.ndarray | float) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +30,7 @@ class Predictor:
     model: Model
     rows: Rows
     k: int
-    head: Head
+    head: Any  # a PredictiveHead
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_sweeper"}  # the index is rebuilt
@@ -43,30 +41,39 @@ class Predictor:
 
     @property
     def _noise(self) -> float:
-        return float(self.model.noise.detach())
+        """Noise variance of an observation, where the likelihood has one."""
+        return float(self.model.noise.detach()) if "log_noise" in self.model.noise_model else 0.0
 
-    def predict(self, X: np.ndarray, scaling: Scaling) -> Predicted:
+    def predict(self, X: np.ndarray, scaling: Scaling) -> Any:
         """Predictions for new inputs (n, d) in the user's units, block by block: memory grows with the answer alone."""
-        answer = Predicted(*(np.empty(len(X)) for _ in Predicted._fields))
+        answer: Any = None
         for start in range(0, len(X), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
-            part = self._predicted(self._sweeper.new(scaling.apply(X[block]), self.k), self._noise)
+            part = self.head.predicted(self._sweeper.new(scaling.apply(X[block]), self.k), self._noise)
+            if answer is None:
+                answer = type(part)(*(np.empty((len(X), *piece.shape[1:])) for piece in part))
             for whole, piece in zip(answer, part, strict=True):
                 whole[block] = piece
         return answer
 
-    def left_out(self) -> Predicted:
-        """Predictions for every training row from the others."""
-        which = np.arange(len(self.rows))
-        swept = self._sweeper.left_out(which, np.array([self.k])).at(0)
-        return self._predicted(swept, self._noise + self.rows.known_noise.numpy())
+    def left_out(self) -> Any:
+        """Predictions for every observation from the others."""
+        observations = self.rows.observations
+        swept = self._sweeper.left_out(np.arange(len(observations)), np.array([self.k])).at(0)
+        noisy = "log_noise" in self.model.noise_model
+        return self.head.predicted(swept, self._noise + observations.stats.numpy()[:, 2] if noisy else 0.0)
 
     def extended(self, more: Rows) -> Predictor:
-        """The same hyper-parameters with more rows. Where all rows were neighbours, up to ALL_ROWS still are."""
-        names = ("inputs", "targets", "weights", "known_noise")
-        rows = Rows(*(torch.cat([getattr(self.rows, name), getattr(more, name)]) for name in names))
-        k = self.k if self.k < len(self.rows) - 1 else min(max(self.k, ALL_ROWS), len(rows) - 1)
-        return Predictor(self.model, rows, max(k, 1), self.head)
+        """The same hyper-parameters with more rows. Where all rows were neighbours, up to ALL_ROWS still are.
 
-    def _predicted(self, swept: Swept, noise: np.ndarray | float) -> Predicted:
-        return Predicted(swept.mean, *self.head.scales(swept, noise))
+        The auxiliaries of the new rows settle; those of the old ones stay as they are.
+        """
+        likelihood = self.model.likelihood
+        inputs, stats, auxiliary = (
+            torch.cat([getattr(self.rows, name), getattr(more, name)]) for name in ("inputs", "stats", "auxiliary")
+        )
+        rows = Rows(inputs, stats, auxiliary, likelihood.observations(stats))
+        k = self.k if self.k < len(self.rows) - 1 else min(max(self.k, ALL_ROWS), len(rows) - 1)
+        longer = Predictor(self.model, rows, max(k, 1), self.head)
+        longer._sweeper.settle(longer.k, np.arange(len(self.rows), len(rows)))
+        return longer

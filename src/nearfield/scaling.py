@@ -33,6 +33,17 @@ class Scaling:
             np.asarray(np.where(constant, if_constant, np.where(deviation > 0, deviation, 1.0) * unit)),
         )
 
+    @classmethod
+    def robust(cls, values: np.ndarray, weights: np.ndarray) -> Scaling:
+        """Weighted median and scaled median deviation of values (n,), which outliers do not move.
+
+        Where more than half of the values are the same, mean and standard deviation.
+        """
+        centre = _median(values, weights)
+        scale = 1.4826 * _median(np.abs(values - centre), weights)
+        usable = np.isfinite(scale) and scale > 0
+        return cls(np.asarray(centre), np.asarray(scale)) if usable else cls.of(values, weights)
+
     def apply(self, values: np.ndarray) -> np.ndarray:
         """Standardised values."""
         return (values - self.centre) / self.scale
@@ -40,3 +51,10 @@ class Scaling:
     def undo(self, values: np.ndarray) -> np.ndarray:
         """Values in their own units."""
         return values * self.scale + self.centre
+
+
+def _median(values: np.ndarray, weights: np.ndarray) -> float:
+    """Weighted median of values (n,)."""
+    order = np.argsort(values, kind="stable")
+    share = np.cumsum(weights[order])
+    return float(values[order[np.searchsorted(share, share[-1] / 2)]])

@@ -1,24 +1,27 @@
-"""Moments of many rows, block by block, so that memory does not grow with them: left-out training rows or new rows."""
+"""Moments of many rows, block by block, so that memory does not grow with them: left-out observations or new rows."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
+from nearfield._threads import torch_alone
+from nearfield.likelihoods import Observations
 from nearfield.model import Model, Rows
 from nearfield.neighbours import Groups, NeighbourIndex, build_index
 
-_BLOCK_NUMBERS = 2**18  # neighbours held at a time, over all rows of a block
-
+_BLOCK_NUMBERS = 2**18  # neighbours held at a time, over all rows of a block and all latent functions
+_MOST_SWEEPS, _SETTLED = 20, 1e-3  # for the auxiliaries; relative change of a sweep that is small enough
 
 NEAR = 16  # neighbours that tell about the closest surroundings of a row
 
 
 @dataclass(frozen=True)
 class Swept:
-    """Latent moments of b rows, each (b,), or (b, len(ks)) where asked for several k.
+    """Latent moments of b rows, each (b,) + latents, or (b, len(ks)) + latents where asked for several k.
 
     `used` is how many observations each row was predicted from: its neighbours, each as often as it counts. `near_quad`
     and `near_used` are the same as `quad` and `used` for the nearest NEAR neighbours.
@@ -54,56 +57,100 @@ class Sweeper:
         return n if k >= n - 1 else k
 
     def left_out_ids(self, which: np.ndarray, k: int) -> np.ndarray:
-        """Neighbours (b, k) of the training rows `which` (b,), each left out.
+        """Neighbours (b, k) of the observations `which` (b,), each left out.
 
-        A row that counts w > 1 times loses one copy only: it stays among its neighbours for the w - 1 others.
+        A row of several observations loses one only: it stays among its neighbours for the others.
         """
-        exclude = np.where(self.rows.weights.numpy()[which] > 1, -1, which)
-        return self.index.query(self.rows.inputs.numpy()[which] / self.model.lengths, self._reach(k), exclude).ids
+        observations = self.rows.observations
+        row = observations.row.numpy()[which]
+        total = self.model.likelihood.counts(self.rows.stats).numpy()[row]
+        alone = total - np.minimum(observations.weights.numpy()[which], 1.0) <= 1e-12 * total
+        query = self.rows.inputs.numpy()[row] / self.model.lengths
+        return self.index.query(query, self._reach(k), np.where(alone, row, -1)).ids
 
     def left_out(self, which: np.ndarray, ks: np.ndarray) -> Swept:
-        """Moments (b, len(ks)) of the training rows `which` (b,), each left out, for each k in ks."""
+        """Moments (b, len(ks)) + latents of the observations `which` (b,), each left out, for each k in ks."""
         parts = []
-        for block in _blocks(len(which), int(ks[-1])):
-            own = which[block]
-            ids = torch.from_numpy(self.left_out_ids(own, int(ks[-1])))
-            query = torch.from_numpy(self.rows.inputs.numpy()[own])
-            parts.append(self._nested(query, ids, ks, torch.from_numpy(own)))
+        for block in self._blocks(len(which), int(ks[-1])):
+            ids = torch.from_numpy(self.left_out_ids(which[block], int(ks[-1])))
+            own = torch.from_numpy(which[block])
+            query = self.rows.inputs.numpy()[self.rows.observations.row.numpy()[which[block]]]
+            parts.append(self._nested(torch.from_numpy(query), ids, ks, own))
         return _join(parts)
 
     def new(self, query: np.ndarray, k: int) -> Swept:
-        """Moments (b,) of new rows, inputs (b, d), from their k nearest training rows."""
+        """Moments (b,) + latents of new rows, inputs (b, d), from their k nearest training rows."""
         parts = []
-        for block in _blocks(len(query), k):
+        for block in self._blocks(len(query), k):
             ids = torch.from_numpy(self.index.query(query[block] / self.model.lengths, self._reach(k)).ids)
             parts.append(self._nested(torch.from_numpy(query[block]), ids, np.array([k]), None))
         return _join(parts).at(0)
 
+    def settle(self, k: int, which: np.ndarray | None = None) -> int:
+        """Sweep over the rows `which` (all by default) until their auxiliaries have settled; returns the sweeps.
+
+        A sweep sees the auxiliaries of the one before, so the answer does not depend on the blocks.
+        """
+        likelihood, rows = self.model.likelihood, self.rows
+        if likelihood.auxiliaries == 0 or likelihood.learned_auxiliary:
+            return 0
+        which = np.arange(len(rows)) if which is None else which
+        query = rows.inputs.numpy()[which]
+        ids = np.empty((len(which), self._reach(k)), np.int32)
+        for block in self._blocks(len(which), k):
+            ids[block] = self.index.query(query[block] / self.model.lengths, self._reach(k)).ids
+        sweeps, change = 0, math.inf
+        while sweeps < _MOST_SWEEPS and change > _SETTLED:
+            sweeps += 1
+            fresh = np.concatenate([self._refreshed(which[b], query[b], ids[b]) for b in self._blocks(len(which), k)])
+            old = rows.auxiliary.numpy()[which]
+            rows.auxiliary.numpy()[which] = fresh
+            change = float(np.abs(fresh - old).mean() / np.abs(fresh).mean())
+        return sweeps
+
+    def _refreshed(self, which: np.ndarray, query: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Auxiliaries (b, A) of rows, each given all rows, itself among them."""
+        with torch_alone(), torch.no_grad():
+            places = torch.from_numpy(ids.astype(np.int64))
+            m = self.model.latent_nested(self.rows, torch.from_numpy(query), places, np.array([places.shape[1]]))
+            stats = torch.from_numpy(self.rows.stats.numpy()[which])
+            return self.model.likelihood.refreshed(
+                stats, m.mean[:, 0], m.variance[:, 0], self.model.noise_model
+            ).numpy()  # fmt: skip
+
     def _nested(self, query: torch.Tensor, ids: torch.Tensor, ks: np.ndarray, own: torch.Tensor | None) -> Swept:
-        counts = self._counts(ids, own)
-        m = self.model.latent_nested(self.rows, query, ids, counts)
-        last = np.array([self._reach(int(k)) for k in ks]) - 1
-        near = np.minimum(last, NEAR - 1)
+        last = np.array([self._reach(int(k)) for k in ks])
+        near = np.minimum(last, NEAR)
+        asked = np.union1d(last, near)
+        with torch_alone():
+            left_out = None if own is None else self.rows.observations.take(own)
+            m = self.model.latent_nested(self.rows, query, ids, asked, left_out)
         mean, variance, quad = (x.numpy() for x in (m.mean, m.variance, m.quad))
-        if not np.isfinite(mean[:, last]).all():
+        if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
             raise FloatingPointError(
                 "a prediction is not finite: the rows or the hyper-parameters hold values that overflow. "
                 "Check the table for extreme values."
             )
-        used = np.cumsum(counts, axis=-1)
+        used = np.cumsum(self._counts(ids.numpy(), left_out), axis=-1)
+        at, at_near = np.searchsorted(asked, last), np.searchsorted(asked, near)
         return Swept(
-            mean[:, last], variance[:, last], quad[:, last], used[:, last], quad[:, near], used[:, near], m.jittered
-        )
+            mean[:, at], variance[:, at], quad[:, at], used[:, last - 1], quad[:, at_near], used[:, near - 1],
+            m.jittered,
+        )  # fmt: skip
 
-    def _counts(self, ids: torch.Tensor, own: torch.Tensor | None) -> np.ndarray:
-        """How often each neighbour counts (b, k), zero where there is none."""
-        counts = np.where(ids.numpy() >= 0, self.rows.weights.numpy()[np.maximum(ids.numpy(), 0)], 0.0)
-        return counts if own is None else counts - (ids.numpy() == own.numpy()[:, None])
+    def _counts(self, ids: np.ndarray, left_out: Observations | None) -> np.ndarray:
+        """How many observations each neighbour stands for (b, k), zero where there is none."""
+        counts = self.model.likelihood.counts(self.rows.stats).numpy()
+        counts = np.where(ids >= 0, counts[np.maximum(ids, 0)], 0.0)
+        if left_out is None:
+            return counts
+        share = np.minimum(left_out.weights.numpy(), 1.0)[:, None]
+        return counts - (ids == left_out.row.numpy()[:, None]) * share
 
-
-def _blocks(n: int, k: int) -> list[slice]:
-    size = max(1, _BLOCK_NUMBERS // max(k, 1))
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    def _blocks(self, n: int, k: int) -> list[slice]:
+        width = max(k, 1) * math.prod(self.model.likelihood.latents)
+        size = max(1, _BLOCK_NUMBERS // width)
+        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def _join(parts: list[Swept]) -> Swept:

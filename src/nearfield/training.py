@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from nearfield._types import Moments
+from nearfield.likelihoods import Observations
 from nearfield.model import Model, Rows, take
 from nearfield.neighbours import Groups, find_groups
-from nearfield.objectives import loo_objective, loo_scores
+from nearfield.objectives import loo_objective
 from nearfield.sweep import Sweeper
 
 _MOST_REJECTIONS = 20  # in a row; then something is wrong that smaller steps do not mend
@@ -35,11 +37,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How to train: the stages, the mini-batch size and the number of steps between two searches for neighbours."""
+    """How to train: the stages, the mini-batch size and the number of steps between two searches for neighbours.
+
+    A stage ends early when the score of a refresh exceeds that of the one before by less than `margin` standard errors.
+    """
 
     stages: tuple[Stage, ...]
     batch_size: int = 128
     refresh_every: int = 50
+    margin: float = 1.0
 
     @property
     def most_steps(self) -> int:
@@ -66,50 +72,57 @@ class Run:
     """All that training changes: what a checkpoint must hold to go on as if nothing had happened."""
 
     model: Model
+    rows: Rows  # their auxiliaries change
     optimiser: torch.optim.Adam
     rng: np.random.Generator
     progress: Progress
 
 
-def start(model: Model, rng: np.random.Generator) -> Run:
+def start(model: Model, rows: Rows, rng: np.random.Generator) -> Run:
     """A run at its beginning."""
-    return Run(model, torch.optim.Adam(model.hyperparameters().values()), rng, Progress())
+    return Run(model, rows, torch.optim.Adam(_learned(model, rows).values()), rng, Progress())
 
 
-def train(
-    run: Run, rows: Rows, schedule: Schedule, after_refresh: Callable[[Run], None] = lambda run: None
-) -> Progress:
+def _learned(model: Model, rows: Rows) -> dict[str, torch.Tensor]:
+    """All tensors that Adam changes, by name."""
+    if not model.likelihood.learned_auxiliary:
+        return model.hyperparameters()
+    return model.hyperparameters() | {"auxiliary": rows.auxiliary.requires_grad_()}
+
+
+def train(run: Run, schedule: Schedule, after_refresh: Callable[[Run], None] = lambda run: None) -> Progress:
     """Learn the model's hyper-parameters in place, from where the run stands; calls `after_refresh` after each."""
-    groups = find_groups(rows.inputs.numpy())
+    groups = find_groups(run.rows.inputs.numpy())
     progress = run.progress
     while progress.stage < len(schedule.stages):
         stage = schedule.stages[progress.stage]
-        _refresh(run, rows, groups, stage, schedule)
+        _refresh(run, groups, stage, schedule)
         progress.refresh += 1
-        if progress.refresh >= stage.refreshes or _flat(progress):
+        if progress.refresh >= stage.refreshes or _flat(progress, schedule.margin):
             progress.stage, progress.refresh = progress.stage + 1, 0
         after_refresh(run)
     return progress
 
 
-def _flat(progress: Progress) -> bool:
-    """Whether the last refresh of this stage has not improved on the one before by more than the noise of the two."""
+def _flat(progress: Progress, margin: float) -> bool:
+    """Whether the last refresh of this stage has not improved on the one before by `margin` times the noise of both."""
     if progress.refresh < 2:
         return False
     (before, after), errors = progress.scores[-2:], progress.errors[-2:]
-    return after - before < math.hypot(*errors)
+    return after - before < margin * math.hypot(*errors)
 
 
-def _refresh(run: Run, rows: Rows, groups: Groups, stage: Stage, schedule: Schedule) -> None:
+def _refresh(run: Run, groups: Groups, stage: Stage, schedule: Schedule) -> None:
     """Search the neighbours of the coming mini-batches under the current length scales, then take the steps."""
-    batches = _draw_batches(run.rng, len(rows), schedule)
+    weights = run.rows.observations.weights.numpy()
+    batches = _draw_batches(run.rng, len(weights), schedule)
     visited, places = np.unique(batches, return_inverse=True)
-    ids = Sweeper(run.model, rows, groups).left_out_ids(visited, stage.k)
+    ids = Sweeper(run.model, run.rows, groups).left_out_ids(visited, stage.k)
     for group in run.optimiser.param_groups:
         group["lr"] = stage.learning_rate
     scores, rejections = [], 0
     for batch, place in zip(batches, places.reshape(batches.shape), strict=True):
-        taken, batch_scores = _step(run, rows, torch.from_numpy(batch), torch.from_numpy(ids[place]))
+        taken, batch_scores = _step(run, torch.from_numpy(batch), torch.from_numpy(ids[place]))
         rejections = 0 if taken else rejections + 1
         if rejections > _MOST_REJECTIONS:
             raise FloatingPointError(
@@ -117,7 +130,7 @@ def _refresh(run: Run, rows: Rows, groups: Groups, stage: Stage, schedule: Sched
                 "Check the table for extreme values, or pass a smaller learning_rate."
             )
         scores.append(batch_scores)
-    _record(run.progress, np.concatenate(scores), rows.weights.numpy()[batches.ravel()], float(rows.weights.sum()))
+    _record(run.progress, np.concatenate(scores), weights[batches.ravel()], float(weights.sum()))
 
 
 def _record(progress: Progress, scores: np.ndarray, weights: np.ndarray, total: float) -> None:
@@ -133,7 +146,7 @@ def _record(progress: Progress, scores: np.ndarray, weights: np.ndarray, total: 
 
 
 def _draw_batches(rng: np.random.Generator, n: int, schedule: Schedule) -> np.ndarray:
-    """Row numbers (steps, batch) of the coming mini-batches. Few rows are all visited in each step, in their order."""
+    """Numbers (steps, batch) of the observations to come. Few are all visited in each step, in their order."""
     steps, size = schedule.refresh_every, schedule.batch_size
     if n <= 2 * size:
         return np.tile(np.arange(n), (steps, 1))
@@ -143,31 +156,49 @@ def _draw_batches(rng: np.random.Generator, n: int, schedule: Schedule) -> np.nd
     return np.concatenate([rng.permutation(n) for _ in range(passes)])[: steps * size].reshape(steps, size)
 
 
-def _step(run: Run, rows: Rows, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.ndarray]:
-    """One Adam step on the rows `batch` (b,) with neighbours ids (b, k): was it taken, and the rows' scores (b,)."""
-    model, optimiser = run.model, run.optimiser
+def _step(run: Run, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.ndarray]:
+    """One Adam step on the observations `batch` (b,) with neighbours ids (b, k): was it taken, and their scores (b,).
+
+    Where a row has auxiliaries, those of the rows just visited are refreshed.
+    """
+    model, rows, optimiser = run.model, run.rows, run.optimiser
+    likelihood, left_out = model.likelihood, rows.observations.take(batch)
     optimiser.zero_grad()
-    moments = model.latent(rows, take(rows.inputs, batch), ids, own=batch)
-    scores = loo_scores(moments, take(rows.targets, batch), model.noise + take(rows.known_noise, batch))
-    loss = loo_objective(scores, take(rows.weights, batch))
+    moments = model.latent(rows, take(rows.inputs, left_out.row), ids, left_out, run.rng)
+    scores = likelihood.log_predictive(moments.mean, moments.variance, left_out.stats, model.noise_model)
+    penalty = likelihood.penalty(take(rows.auxiliary, left_out.row))
+    loss = loo_objective(scores if penalty is None else scores - penalty, left_out.weights)
     loss.backward()
     finite = bool(torch.isfinite(loss)) and all(
-        p.grad is None or bool(torch.isfinite(p.grad).all()) for p in model.hyperparameters().values()
+        p.grad is None or bool(torch.isfinite(p.grad).all()) for p in _learned(model, rows).values()
     )
     if finite:
         optimiser.step()
         model.project()
+        _refresh_auxiliaries(model, rows, left_out, moments)
     run.progress.steps += 1
     run.progress.jittered += moments.jittered
     run.progress.rejected += not finite
     return finite, scores.detach().numpy()
 
 
+def _refresh_auxiliaries(model: Model, rows: Rows, left_out: Observations, moments: Moments) -> None:
+    """The auxiliaries of the rows that observations belong to, from their left-out moments and their own sites."""
+    if model.likelihood.auxiliaries == 0 or model.likelihood.learned_auxiliary:
+        return
+    with torch.no_grad():
+        m = model.posterior(moments, rows, left_out)
+        fresh = model.likelihood.refreshed(take(rows.stats, left_out.row), m.mean, m.variance, model.noise_model)
+        rows.auxiliary.numpy()[left_out.row.numpy()] = fresh.numpy()
+
+
 def state(run: Run) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The run as a JSON-able header and arrays, for a checkpoint."""
-    arrays = {f"parameter.{name}": p.detach().numpy().copy() for name, p in run.model.hyperparameters().items()}
+    learned = _learned(run.model, run.rows)
+    arrays = {f"parameter.{name}": p.detach().numpy().copy() for name, p in learned.items()}
+    arrays["auxiliary"] = run.rows.auxiliary.detach().numpy().copy()
     adam = run.optimiser.state_dict()["state"]
-    for index, name in enumerate(run.model.hyperparameters()):
+    for index, name in enumerate(learned):
         for key, value in adam.get(index, {}).items():
             arrays[f"adam.{name}.{key}"] = value.numpy().copy()
     return {"progress": vars(copy.deepcopy(run.progress)), "rng": run.rng.bit_generator.state}, arrays
@@ -177,14 +208,16 @@ def restore(run: Run, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
     """Put the run where `state` was taken."""
     run.progress = Progress(**header["progress"])
     run.rng.bit_generator.state = header["rng"]
-    names = list(run.model.hyperparameters())
+    learned = _learned(run.model, run.rows)
     adam: dict[int, dict[str, torch.Tensor]] = {}
     with torch.no_grad():
-        for name, p in run.model.hyperparameters().items():
+        run.rows.auxiliary.copy_(torch.from_numpy(arrays["auxiliary"]))
+        for name, p in learned.items():
             p.copy_(torch.from_numpy(arrays[f"parameter.{name}"]))
     for key, value in arrays.items():
-        kind, name, *rest = key.split(".")
+        kind, _, rest = key.partition(".")
         if kind == "adam":
-            adam.setdefault(names.index(name), {})[rest[0]] = torch.from_numpy(value)
+            name, _, quantity = rest.partition(".")
+            adam.setdefault(list(learned).index(name), {})[quantity] = torch.from_numpy(value)
     groups = run.optimiser.state_dict()["param_groups"]
     run.optimiser.load_state_dict({"state": adam, "param_groups": groups})

@@ -1,4 +1,4 @@
-"""After training: how many neighbours to predict with, and the predictive distribution, both from left-out rows.
+"""The head of a regression: Student-t errors whose scale follows the neighbourhood.
 
 The trained Gaussian process has one noise level for all rows, which data with varying noise do not obey. `quad` tells
 how rough a neighbourhood is, over all k neighbours and over the nearest few. The head turns the moments of a row into a
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -25,11 +26,15 @@ from nearfield.sweep import Swept
 
 SMALLEST_DF = 2.1  # below 2 a Student-t has no standard deviation
 LARGEST_DF = 1e6  # a normal distribution for all purposes
-MOST_NEIGHBOURS = 512
-ALL_ROWS = 128  # up to so many other rows, all are neighbours and nothing needs choosing
 _FEWEST_NARROWED = 20  # rows; fewer do not tell that error bars may be narrower than the model says
-_LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-_PRICE = 0.02  # accuracy that 256 neighbours must earn over ALL_ROWS neighbours, whose cost is not counted
+
+
+class Predicted(NamedTuple):
+    """Predictions (b,) in standardised units: centre, scale of an observation and scale of the latent function."""
+
+    loc: np.ndarray
+    scale: np.ndarray
+    latent_scale: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,10 @@ class Head:
     df: float = math.inf  # nu
     floor: float = 0.0
 
+    def predicted(self, swept: Swept, noise: np.ndarray | float) -> Predicted:
+        """Predictions (b,) from the moments of rows and their noise variance."""
+        return Predicted(swept.mean, *self.scales(swept, noise))
+
     def scales(self, swept: Swept, noise: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         """Scale s (b,) of an observation and of the latent function."""
         log_far, log_near = _log_roughness(swept, self.prior_strength)
@@ -59,6 +68,9 @@ class Head:
     def distribution(self, loc: np.ndarray, scale: np.ndarray) -> metrics.Predictive:
         """A frozen scipy.stats distribution over rows."""
         return scipy.stats.norm(loc, scale) if math.isinf(self.df) else scipy.stats.t(self.df, loc, scale)
+
+
+_GAUSSIAN = Head()
 
 
 def _log_roughness(swept: Swept, a: float) -> tuple[np.ndarray, np.ndarray]:
@@ -109,20 +121,19 @@ def target_floor(y: np.ndarray) -> float:
     return max(1e-4, 0.02 * float(np.median(gaps))) if gaps.size else 1e-4
 
 
-def fit_head(rows: LeftOut, floor: float) -> Head:
+def fit_head(rows: LeftOut, floor: float, plain: Head = _GAUSSIAN) -> Head:
     """The Student-t head for left-out rows of a single k, or what is left of it where it would do harm.
 
     The likelihood gives the shape; the scale is then set to cover 90 % of these rows. A head is kept only if neither
-    its CRPS nor its coverage is worse than the Gaussian's on them; otherwise a plain Student-t is tried, and the
-    Gaussian itself is the last resort.
+    its CRPS nor its coverage is worse on them than with the `plain` head of the trained model; otherwise a plain
+    Student-t is tried, and the plain head itself is the last resort.
     """
-    gaussian = Head()
-    limits = _harm(rows, gaussian)
+    limits = _harm(rows, plain)
     for varying in (True, False):
         head = _cover(rows, _maximise(rows, floor, varying))
         if all(a <= b for a, b in zip(_harm(rows, head), limits, strict=True)):
             return head
-    return gaussian
+    return plain
 
 
 def _harm(rows: LeftOut, head: Head) -> tuple[float, ...]:
@@ -213,57 +224,39 @@ def _negative_log_posterior(theta: np.ndarray, rows: LeftOut, floor: float) -> t
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The number of neighbours, the head that goes with it, and why."""
+class RegressionMethod:
+    """How heads of a regression are fitted and judged; see `calibration.Method`.
 
-    k: int
-    head: Head
-    reason: str
-    curve: dict[int, float]  # left-out accuracy of each k that was tried; see `choose_k`
-
-
-def candidate_ks(n_others: int) -> np.ndarray:
-    """Numbers of neighbours worth trying where n_others other rows are to be had."""
-    top = min(n_others, MOST_NEIGHBOURS)
-    return np.array([k for k in _LADDER if k < top] + [top])
-
-
-def choose_k(rows: LeftOut, floor: float, calibrated: bool) -> Choice:
-    """The k with the best accuracy on left-out rows, less a price for its cost. One sweep gives the moments of all k.
-
-    Accuracy is the log density for the Gaussian predictive. For the calibrated one it is -(log CRPS + log RMSE) / 2: a
-    flexible head can raise the density of discrete targets while the predictions get worse.
+    plain: the head that the trained model itself implies; calibrated: whether to fit one; floor: the least scale;
+    unit: a standard deviation of the target in its own units; robust: whether outliers are no errors of ours.
     """
-    heads = {int(k): fit_head(rows.at(k), floor) if calibrated else Head() for k in rows.ks}
-    curve = {k: _accuracy(rows.at(k), head, calibrated) for k, head in heads.items()}
-    best = max(curve, key=lambda k: curve[k])
-    k = max(curve, key=lambda k: curve[k] - _price(k))
-    reason = _describe(rows.at(k), heads[k])
-    if k != best:
-        cost = _work(best) / _work(k)
-        other = rows.at(best)
-        reason += (
-            f"; {best} would give {other.rmse():.2%} and {other.crps(heads[best]):.2%} at {cost:.1f} times the cost"
-        )
-    return Choice(k, heads[k], reason, curve)
 
+    plain: Head
+    calibrated: bool
+    floor: float
+    unit: float
+    robust: bool = False
 
-def _accuracy(rows: LeftOut, head: Head, calibrated: bool) -> float:
-    if not calibrated:
-        return rows.log_score(head)
-    return -0.5 * math.log(max(rows.crps(head), 1e-12) * max(rows.rmse(), 1e-12))
+    def fit(self, rows: LeftOut) -> Head:
+        return fit_head(rows, self.floor, self.plain) if self.calibrated else self.plain
 
+    def accuracy(self, rows: LeftOut, head: Head) -> float:
+        """The log density for the plain predictive. For the calibrated one -(log CRPS + log RMSE) / 2: a flexible head
+        can raise the density of discrete targets while the predictions get worse."""
+        if not self.calibrated:
+            return rows.log_score(head)
+        error = rows.crps(head) if self.robust else rows.rmse()
+        return -0.5 * math.log(max(rows.crps(head), 1e-12) * max(error, 1e-12))
 
-def _describe(rows: LeftOut, head: Head) -> str:
-    """Relative to the target's standard deviation, the unit that all data share."""
-    return f"left-out RMSE {rows.rmse():.2%} and CRPS {rows.crps(head):.2%} of the target's standard deviation"
+    def describe(self, rows: LeftOut, head: Head) -> str:
+        """Relative to the target's standard deviation, the unit that all data share."""
+        return f"RMSE {rows.rmse():.2%} and CRPS {rows.crps(head):.2%} of the target's standard deviation"
 
-
-def _price(k: int) -> float:
-    """Up to ALL_ROWS neighbours a prediction takes well under a tenth of a millisecond and costs nothing."""
-    return _PRICE * max(0.0, _work(k) - _work(ALL_ROWS)) / (_work(256) - _work(ALL_ROWS))
-
-
-def _work(k: int) -> float:
-    """Operations to predict a row from k neighbours: the factorisation and the kernel."""
-    return k**3 / 3 + 40 * k**2
+    def scores(self, rows: LeftOut, head: Head) -> dict[str, float]:
+        dist = rows.predict(head)
+        shares = {
+            f"coverage_{100 * level:.0f}": float(np.average(metrics.covered(rows.y, dist, level), weights=rows.weights))
+            for level in metrics.LEVELS
+        }
+        nll = math.log(self.unit) - rows.log_score(head)
+        return {"rmse": rows.rmse() * self.unit, "nll": nll, "crps": rows.crps(head) * self.unit, **shares}

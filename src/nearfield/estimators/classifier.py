@@ -1,0 +1,234 @@
+"""Classification: two or more classes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from nearfield.calibration.classes import Probabilities
+from nearfield.estimators._base import DEFAULTS, GPEstimator, Self
+from nearfield.fitting import Fit
+from nearfield.likelihoods.classes import AUXILIARY, Bernoulli, OneAgainstAll
+from nearfield.model import Rows
+from nearfield.neighbours import find_groups
+from nearfield.persistence import ModelFileError, require, require_array
+from nearfield.validation import check_choice, refuse_not_finite, refuse_text
+
+
+class LeftOutClasses(NamedTuple):
+    """Predictions of the training rows from the others: probabilities (n, K), log probability of the label (n,)."""
+
+    probability: np.ndarray
+    log_score: np.ndarray
+
+
+class GPClassifier(ClassifierMixin, GPEstimator):
+    """Gaussian-process classification from the k nearest neighbours, trained by leaving rows out.
+
+    Labels may be of any type that numpy can sort. Rows with equal inputs are kept as one, with a count for each class.
+
+    Parameters
+    ----------
+    kernel : "matern52", "matern32", "matern12", "rbf" or "rational_quadratic"; one length scale per column.
+    k : number of neighbours to predict from, or "auto": chosen on left-out training rows, up to 512.
+    auxiliary : how labels become Gaussian sites. "tied": one weight for all rows, learned; all classes share one
+        factorisation. "conjugate": a weight for each row and class, from its own moments. "lognormal": the paper's,
+        learned by stochastic gradients.
+    class_kernels : "shared", one kernel for all classes, or "own", one for each (slower); with more than two classes.
+    calibrated : whether to correct the probabilities by what left-out rows tell.
+    max_steps : training steps at most, in whole refreshes; training stops earlier when the left-out score has settled.
+    learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
+        `refresh_every` steps.
+    engine : "fused" (compiled) or "batched" (plain torch; slower, the reference).
+    checkpoint : path of a file to resume training from after a crash; removed when training has ended.
+    verbose : progress bar; None shows it on terminals only.
+    random_state : int, RandomState instance or None. The same int gives the same bits.
+
+    Attributes
+    ----------
+    classes_ : labels, sorted; the columns of `predict_proba`.
+    class_counts_, class_shares_ : how often each was seen, and in which share of the rows.
+    k_ : number of neighbours in use.
+    loo_ : left-out `probability` (n, K) and `log_score` (n,) of the training rows, computed when first asked for. A row
+        of weight zero is no training row.
+    feature_relevance_ : 1 / length scale of each column in standardised units, by column name.
+    length_scales_ : hyper-parameters in the units of the data.
+    summary_ : what the fit did; `print(model.summary_)`.
+    n_features_in_, feature_names_in_ : as in scikit-learn.
+    """
+
+    def __init__(
+        self,
+        kernel: str = DEFAULTS.kernel,
+        k: int | str = DEFAULTS.k,
+        *,
+        auxiliary: str = "tied",
+        class_kernels: str = "shared",
+        calibrated: bool = True,
+        max_steps: int = DEFAULTS.max_steps,
+        learning_rate: float = DEFAULTS.learning_rate,
+        batch_size: int = DEFAULTS.batch_size,
+        refresh_every: int = DEFAULTS.refresh_every,
+        engine: str = DEFAULTS.engine,
+        checkpoint: str | os.PathLike[str] | None = None,
+        verbose: bool | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.k = k
+        self.auxiliary = auxiliary
+        self.class_kernels = class_kernels
+        self.calibrated = calibrated
+        self.max_steps = max_steps
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.refresh_every = refresh_every
+        self.engine = engine
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # --- fitting ----------------------------------------------------------------------------------------------------
+
+    def fit(self: Self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit inputs X (n, d) and labels y (n,).
+
+        sample_weight : (n,) how often each row counts: a row of weight 2 is that row twice, of weight 0 is left out.
+        """
+        check_choice("auxiliary", self.auxiliary, AUXILIARY)
+        check_choice("class_kernels", self.class_kernels, ("shared", "own"))
+        settings = self._settings("calibrated" if self.calibrated else "plain", self.class_kernels == "own")
+        X, y, weights = self._validated_rows(X, y, sample_weight, reset=True)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"only one class is present ({self.classes_[0]!r}): at least two are needed to tell them apart."
+            )
+        inputs, counts, self._places = _merge(X, labels, weights, len(self.classes_))
+        if len(self.classes_) == 2:
+            self._start(inputs, counts, Bernoulli(2, self.auxiliary), settings)
+        else:
+            self._start(inputs, counts, OneAgainstAll(len(self.classes_), self.auxiliary), settings)
+        return self
+
+    def update(self: Self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Append rows without training again; their labels must be among `classes_`."""
+        check_is_fitted(self)
+        X, y, weights = self._validated_rows(X, y, sample_weight, reset=False)
+        labels = self._labels(y)
+        inputs, counts, places = _merge(X, labels, weights, len(self.classes_))
+        old = self._fit
+        more = Rows.of(old.predictor.model.likelihood, old.inputs.apply(inputs), counts)
+        self._places = np.concatenate([self._places, places + len(old.predictor.rows.observations)])
+        self._adopt(Fit(old.predictor.extended(more), old.inputs, old.summary))
+        return self
+
+    def _validated_rows(
+        self, X: Any, y: Any, sample_weight: Any, reset: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """X (n, d) as finite float64, labels y (n,) and weights (n,), rows of weight zero left out."""
+        refuse_text(X)
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False, reset=reset, ensure_min_samples=1)
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        refuse_not_finite(X, getattr(self, "feature_names_in_", None))
+        weights, kept = self._weights(sample_weight, X)
+        return X[kept], y[kept], weights[kept]
+
+    def _labels(self, y: Any) -> np.ndarray:
+        """Positions (n,) in `classes_` of labels y (n,)."""
+        y = column_or_1d(y)
+        places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        unknown = self.classes_[places] != y
+        if unknown.any():
+            raise ValueError(
+                f"the label {y[unknown][0]!r} was not among the classes of the fit "
+                f"({', '.join(map(repr, self.classes_.tolist()[:10]))}): fit again to learn new classes."
+            )
+        return places
+
+    def _adopt(self, fit: Fit) -> None:
+        super()._adopt(fit)
+        self.class_counts_: np.ndarray = fit.predictor.rows.stats.numpy().sum(axis=0)
+        self.class_shares_: np.ndarray = self.class_counts_ / self.class_counts_.sum()
+
+    # --- predicting -------------------------------------------------------------------------------------------------
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities (n, K) of the classes, in the order of `classes_`; rows sum to one."""
+        predicted: Probabilities = self._fit_predict(X)
+        return predicted.p
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Their logarithms (n, K)."""
+        return np.log(np.maximum(self.predict_proba(X), 1e-300))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable labels (n,)."""
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+    def log_score(self, X: Any, y: Any) -> float:
+        """Mean log probability of the labels y (n,)."""
+        log_p = self.predict_log_proba(X)
+        labels = self._labels(y)
+        if len(labels) != len(log_p):
+            raise ValueError(f"y has {len(labels)} labels: expected {len(log_p)}, one for each row of X.")
+        return float(log_p[np.arange(len(labels)), labels].mean())
+
+    @property
+    def loo_(self) -> LeftOutClasses:
+        """Left-out probabilities of each training row, and the log probability of its label."""
+        check_is_fitted(self)
+        if "_loo" not in self.__dict__:
+            predictor = self._fit.predictor
+            p = predictor.left_out().p
+            seen = (p * predictor.rows.observations.stats.numpy()).sum(axis=1)
+            self._loo = LeftOutClasses(p[self._places], np.log(np.maximum(seen, 1e-300))[self._places])
+        return self._loo
+
+    def _fit_predict(self, X: Any) -> Any:
+        X = self._inputs(X)
+        return self._fit.predictor.predict(X, self._fit.inputs)
+
+    # --- one safe file ----------------------------------------------------------------------------------------------
+
+    def _pack_target(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        kind = "O" if self.classes_.dtype.kind in "OUS" else self.classes_.dtype.str
+        labels = [label.decode() if isinstance(label, bytes) else label for label in self.classes_.tolist()]
+        return {"classes": labels, "kind": kind}, {"target.places": self._places.astype(np.int64)}
+
+    def _unpack_target(self, header: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
+        labels, kind = require(header, "classes", list), require(header, "kind", str)
+        if len(labels) != fit.predictor.rows.stats.shape[1] or not all(
+            isinstance(label, str | int | float | bool) for label in labels
+        ):
+            raise ModelFileError(f"its {len(labels)} labels do not fit its counts")
+        try:
+            self.classes_ = np.array(labels, dtype=object if kind == "O" else np.dtype(kind))
+        except (TypeError, ValueError) as error:
+            raise ModelFileError(f"its labels are not of the kind {kind!r}") from error
+        self._places = require_array(arrays, "target.places", "int64", 1)
+        most = len(fit.predictor.rows.observations)
+        if self._places.size and not (self._places.min() >= 0 and self._places.max() < most):
+            raise ModelFileError("its array 'target.places' points outside of its rows")
+
+
+def _merge(
+    X: np.ndarray, labels: np.ndarray, weights: np.ndarray, classes: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct inputs (m, d), how often each class was seen there (m, K), and the observation of each row (n,).
+
+    Observations are the classes seen at the first input, then those at the second, and so on.
+    """
+    groups = find_groups(np.ascontiguousarray(X))
+    row = np.empty(len(X), np.int64)
+    row[groups.members] = np.repeat(np.arange(len(groups)), np.diff(groups.starts))
+    counts = np.zeros((len(groups), classes))
+    np.add.at(counts, (row, labels), weights)
+    number = np.cumsum(counts.ravel() > 0) - 1
+    return X[groups.first], counts, number[row * classes + labels]

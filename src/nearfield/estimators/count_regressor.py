@@ -1,0 +1,199 @@
+"""Counts: how often something happens, or how often out of so many trials."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from nearfield.calibration.counts import Latent
+from nearfield.counts import CountDistribution
+from nearfield.estimators._base import DEFAULTS, GPEstimator, Self
+from nearfield.estimators.regressor import LeftOut
+from nearfield.fitting import Fit
+from nearfield.likelihoods import LIKELIHOODS
+from nearfield.model import Rows
+from nearfield.persistence import ModelFileError
+from nearfield.validation import check_choice, refuse_missing_target, refuse_not_finite, refuse_text
+
+
+class GPCountRegressor(RegressorMixin, GPEstimator):
+    """Gaussian-process regression of counts from the k nearest neighbours, trained by leaving rows out.
+
+    Parameters
+    ----------
+    kernel : "matern52", "matern32", "matern12", "rbf" or "rational_quadratic"; one length scale per column.
+    k : number of neighbours to predict from, or "auto": chosen on left-out training rows, up to 512.
+    likelihood : "negative_binomial", counts without an upper limit, with a learned dispersion and an optional exposure;
+        or "binomial", successes out of so many trials.
+    calibrated : whether to correct the predictive distribution by what left-out rows tell.
+    max_steps : training steps at most, in whole refreshes; training stops earlier when the left-out score has settled.
+    learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
+        `refresh_every` steps.
+    engine : "fused" (compiled) or "batched" (plain torch; slower, the reference).
+    checkpoint : path of a file to resume training from after a crash; removed when training has ended.
+    verbose : progress bar; None shows it on terminals only.
+    random_state : int, RandomState instance or None. The same int gives the same bits.
+
+    Attributes
+    ----------
+    k_ : number of neighbours in use.
+    dispersion_ : of the negative binomial: the variance of a count is mu + mu^2 / dispersion. None for the binomial.
+    loo_ : left-out `mean`, `std` and `residual` of the training rows, computed when first asked for.
+    feature_relevance_ : 1 / length scale of each column in standardised units, by column name.
+    length_scales_ : hyper-parameters in the units of the data.
+    summary_ : what the fit did; `print(model.summary_)`.
+    n_features_in_, feature_names_in_ : as in scikit-learn.
+    """
+
+    def __init__(
+        self,
+        kernel: str = DEFAULTS.kernel,
+        k: int | str = DEFAULTS.k,
+        *,
+        likelihood: str = "negative_binomial",
+        calibrated: bool = True,
+        max_steps: int = DEFAULTS.max_steps,
+        learning_rate: float = DEFAULTS.learning_rate,
+        batch_size: int = DEFAULTS.batch_size,
+        refresh_every: int = DEFAULTS.refresh_every,
+        engine: str = DEFAULTS.engine,
+        checkpoint: str | os.PathLike[str] | None = None,
+        verbose: bool | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.k = k
+        self.likelihood = likelihood
+        self.calibrated = calibrated
+        self.max_steps = max_steps
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.refresh_every = refresh_every
+        self.engine = engine
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # --- fitting ----------------------------------------------------------------------------------------------------
+
+    def fit(self: Self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None) -> Self:
+        """Fit inputs X (n, d) and counts y (n,).
+
+        sample_weight : (n,) how often each row counts: a row of weight 2 is that row twice, of weight 0 is left out.
+        exposure : (n,) negative binomial: expected counts are proportional to it (time, area, people); 1 by default.
+        trials : (n,) binomial: how many trials the successes y are out of.
+        """
+        check_choice("likelihood", self.likelihood, ("negative_binomial", "binomial"))
+        settings = self._settings("calibrated" if self.calibrated else "plain")
+        X, stats = self._validated_rows(X, y, sample_weight, exposure, trials, reset=True)
+        self._start(X, stats, LIKELIHOODS[self.likelihood](), settings)
+        return self
+
+    def update(
+        self: Self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None
+    ) -> Self:
+        """Append rows without training again."""
+        check_is_fitted(self)
+        X, stats = self._validated_rows(X, y, sample_weight, exposure, trials, reset=False)
+        old = self._fit
+        old.predictor.model.likelihood.check(stats)
+        more = Rows.of(old.predictor.model.likelihood, old.inputs.apply(X), stats)
+        self._adopt(Fit(old.predictor.extended(more), old.inputs, old.summary))
+        return self
+
+    def _validated_rows(
+        self, X: Any, y: Any, sample_weight: Any, exposure: Any, trials: Any, reset: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """X (n, d) as finite float64 and counts, weights and what else is given (n, 3), without rows of weight zero."""
+        refuse_text(X)
+        refuse_missing_target(y)
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite=False, reset=reset, ensure_min_samples=1
+        )
+        refuse_not_finite(X, getattr(self, "feature_names_in_", None))
+        weights, kept = self._weights(sample_weight, X)
+        stats = np.stack([np.asarray(y, dtype=np.float64), weights, self._given(len(y), exposure, trials)], axis=1)
+        return X[kept], stats[kept]
+
+    def _given(self, n: int, exposure: Any, trials: Any) -> np.ndarray:
+        """The trials of a binomial, or the logarithm of the exposure, for n rows."""
+        binomial = self.likelihood == "binomial"
+        wanted, other = (trials, exposure) if binomial else (exposure, trials)
+        name, unwanted = ("trials", "exposure") if binomial else ("exposure", "trials")
+        if other is not None:
+            raise ValueError(f"{unwanted} was given, but the likelihood is {self.likelihood!r}: it takes {name}.")
+        if wanted is None and binomial:
+            raise ValueError("trials is missing: the binomial likelihood needs the number of trials of each row.")
+        values = np.asarray(1.0 if wanted is None else wanted, dtype=np.float64)
+        values = np.full(n, values) if values.ndim == 0 else values
+        if values.shape != (n,):
+            raise ValueError(f"{name} has shape {values.shape}: expected {(n,)}, one number for each row.")
+        if not (np.isfinite(values).all() and (values > 0).all()):
+            raise ValueError(f"{name} has values that are not finite or not above zero.")
+        return values if binomial else np.log(values)
+
+    def _adopt(self, fit: Fit) -> None:
+        super()._adopt(fit)
+        self.dispersion_: float | None = fit.predictor.head.dispersion
+
+    def _unpack_target(self, header: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
+        if fit.predictor.model.likelihood.name != self.likelihood:
+            raise ModelFileError(f"its likelihood is not the {self.likelihood!r} of its parameters")
+
+    # --- predicting -------------------------------------------------------------------------------------------------
+
+    def predict(self, X: Any, return_std: bool = False, *, exposure: Any = None, trials: Any = None) -> Any:
+        """Expected counts (n,), with `return_std` also standard deviations (n,)."""
+        dist = self.predict_dist(X, exposure=exposure, trials=trials)
+        return (dist.mean(), dist.std()) if return_std else dist.mean()
+
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, *, exposure: Any = None, trials: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper counts (n,) of the central interval that holds at least that share of the probability."""
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage is {coverage!r}: expected a number between 0 and 1, for example 0.9.")
+        return self.predict_dist(X, exposure=exposure, trials=trials).interval(coverage)
+
+    def predict_quantiles(self, X: Any, q: Any, *, exposure: Any = None, trials: Any = None) -> np.ndarray:
+        """Quantiles (n, len(q)) at the probabilities q; (n,) for a single number."""
+        probabilities = np.asarray(q, dtype=np.float64)
+        if probabilities.ndim > 1 or not ((probabilities > 0) & (probabilities < 1)).all():
+            raise ValueError(f"q is {q!r}: expected probabilities between 0 and 1, for example [0.05, 0.5, 0.95].")
+        dist = self.predict_dist(X, exposure=exposure, trials=trials)
+        if probabilities.ndim == 0:
+            return dist.ppf(float(probabilities))
+        return np.stack([dist.ppf(float(p)) for p in probabilities], axis=1)
+
+    def predict_dist(self, X: Any, *, exposure: Any = None, trials: Any = None) -> CountDistribution:
+        """The predictive distributions over counts, as one object over rows with scipy.stats' methods."""
+        X = self._inputs(X)
+        given = self._given(len(X), exposure, trials)
+        predictor = self._fit.predictor
+        latent: Latent = predictor.predict(X, self._fit.inputs)
+        dist: CountDistribution = predictor.head.distribution(latent, given)
+        return dist
+
+    def log_score(self, X: Any, y: Any, *, exposure: Any = None, trials: Any = None) -> float:
+        """Mean log probability of the counts y (n,)."""
+        dist = self.predict_dist(X, exposure=exposure, trials=trials)
+        y = np.asarray(y, dtype=np.float64)
+        if y.shape != (len(dist),):
+            raise ValueError(f"y has shape {y.shape}: expected {(len(dist),)}, one count for each row of X.")
+        refuse_missing_target(y)
+        return float(np.mean(dist.logpmf(y)))
+
+    @property
+    def loo_(self) -> LeftOut:
+        """Left-out mean, std and residual of each training row."""
+        check_is_fitted(self)
+        if "_loo" not in self.__dict__:
+            predictor = self._fit.predictor
+            stats = predictor.rows.observations.stats.numpy()
+            dist = predictor.head.distribution(predictor.left_out(), stats[:, 2])
+            self._loo = LeftOut(dist.mean(), dist.std(), stats[:, 0] - dist.mean())
+        return self._loo

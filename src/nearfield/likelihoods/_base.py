@@ -1,0 +1,129 @@
+"""What a likelihood is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+
+Hyper = dict[str, torch.Tensor]
+
+NOISE_FLOOR = 1e-8  # least noise variance, relative to the kernel's variance: keeps every matrix positive definite
+
+
+class Parameter(NamedTuple):
+    """A learned number of a likelihood: where it starts, its bounds, and whether each latent function has its own."""
+
+    initial: float
+    low: float
+    high: float
+    each: bool = False
+
+
+class Sites(NamedTuple):
+    """Pseudo-targets (b, k) + latents and pseudo-noises of the same shape.
+
+    Where the noises' last dimension is 1 and there are more latents, all share one noise, which is then relative to the
+    kernel's variance: one factorisation serves them all.
+    """
+
+    targets: torch.Tensor
+    noises: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """What can be left out: the row (u,) it belongs to, its statistics (u, S) and how often it was made (u,)."""
+
+    row: torch.Tensor
+    stats: torch.Tensor
+    weights: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, which: torch.Tensor) -> Observations:
+        """The observations `which` (b,)."""
+        return Observations(*(part.index_select(0, which) for part in (self.row, self.stats, self.weights)))
+
+
+class Likelihood(ABC):
+    """One way in which observations depend on the latent function."""
+
+    name: ClassVar[str]
+    parameters: Mapping[str, Parameter] = MappingProxyType({})
+    additive: ClassVar[tuple[int, ...]]  # statistics that an observation takes with it when it is left out; () for all
+    learned_auxiliary: bool = False  # by gradients, together with the hyper-parameters
+    latents: tuple[int, ...] = ()
+    initial_scale: float = 1.0  # of the latent functions
+    auxiliaries: int = 0  # numbers that each row has
+
+    @abstractmethod
+    def check(self, stats: np.ndarray) -> None:
+        """Raise a ValueError that helps if the statistics (n, S) lie outside of the domain."""
+
+    @abstractmethod
+    def observations(self, stats: torch.Tensor) -> Observations:
+        """What can be left out of rows with the statistics (n, S)."""
+
+    @abstractmethod
+    def counts(self, stats: torch.Tensor) -> torch.Tensor:
+        """How many observations rows with the statistics (..., S) stand for, (...)."""
+
+    def initial_mean(self, stats: np.ndarray) -> np.ndarray:
+        """Where the mean of the latent functions starts."""
+        return np.zeros(self.latents)
+
+    def initial_auxiliary(self, stats: torch.Tensor) -> torch.Tensor:
+        """Auxiliaries (n, A) before anything is known."""
+        return torch.zeros(len(stats), self.auxiliaries, dtype=stats.dtype)
+
+    @abstractmethod
+    def sites(
+        self,
+        stats: torch.Tensor,
+        auxiliary: torch.Tensor,
+        hyper: Hyper,
+        scale2: torch.Tensor,
+        rng: np.random.Generator | None = None,
+    ) -> Sites:
+        """Sites of rows with statistics (b, k, S) and auxiliaries (b, k, A); scale2 is the kernel's variance.
+
+        rng is given while training, for likelihoods that sample.
+        """
+
+    def refreshed(self, stats: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, hyper: Hyper) -> torch.Tensor:
+        """Auxiliaries (b, A) of rows with statistics (b, S), from the moments of the latent function given all rows."""
+        return torch.zeros(len(stats), 0, dtype=stats.dtype)
+
+    @abstractmethod
+    def log_predictive(
+        self, mean: torch.Tensor, variance: torch.Tensor, stats: torch.Tensor, hyper: Hyper
+    ) -> torch.Tensor:
+        """log p (b,) of observations with statistics (b, S), the latent function having these moments."""
+
+    def penalty(self, auxiliary: torch.Tensor) -> torch.Tensor | None:
+        """What each observation's score loses for the auxiliaries (b, A) of its row; None for nothing."""
+        return None
+
+
+TARGET, WEIGHT, GIVEN = 0, 1, 2
+
+
+class Weighted(Likelihood):
+    """Rows with one target each, which may count several times."""
+
+    additive = (WEIGHT,)
+
+    def counts(self, stats: torch.Tensor) -> torch.Tensor:
+        return stats[..., WEIGHT]
+
+    def observations(self, stats: torch.Tensor) -> Observations:
+        single = stats.clone()
+        single[:, WEIGHT] = 1
+        return Observations(torch.arange(len(stats)), single, stats[:, WEIGHT])

@@ -1,0 +1,130 @@
+"""The choice of k and the head of a regression; standardisation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from nearfield.calibration import candidate_ks, choose_k
+from nearfield.calibration.regression import Head, LeftOut, RegressionMethod, fit_head, target_floor
+from nearfield.calibration.regression import _negative_log_posterior as negative_log_posterior
+from nearfield.metrics import LEVELS, coverage, crps
+from nearfield.scaling import Scaling
+from nearfield.sweep import Swept
+
+
+def left_out_rows(n=2000, seed=0, kind="rough", k=32):
+    """Left-out rows whose scale follows `quad` with exponent one ("rough"), is constant, or has heavy tails."""
+    rng = np.random.default_rng(seed)
+    rough = np.exp(rng.normal(0, 1, n)) if kind == "rough" else np.ones(n)
+    quad = k * rough * rng.chisquare(k, n) / k
+    scale = np.sqrt(0.05 * rough)
+    draws = rng.standard_t(3, n) if kind == "heavy" else rng.standard_normal(n)
+    near = 16 * rough * rng.chisquare(16, n) / 16
+    swept = Swept(rng.standard_normal(n), np.full(n, 0.02), quad, np.full(n, float(k)), near, np.full(n, 16.0))
+    return LeftOut(np.array([k]), swept, swept.mean + scale * draws, np.full(n, 0.03), np.ones(n))
+
+
+def test_head_gradient_equals_finite_differences():
+    rows = left_out_rows(300)
+    for theta in np.random.default_rng(0).normal(0, 0.5, (5, 8)):
+        exact = scipy.optimize.approx_fprime(theta, lambda t: negative_log_posterior(t, rows, 0.01)[0], 1e-7)
+        np.testing.assert_allclose(negative_log_posterior(theta, rows, 0.01)[1], exact, atol=1e-5)
+
+
+def test_head_finds_varying_scale_and_heavy_tails():
+    rough = fit_head(left_out_rows(kind="rough"), 1e-4)
+    assert rough.roughness + rough.near_roughness == pytest.approx(1.0, abs=0.25)
+    heavy = fit_head(left_out_rows(kind="heavy"), 1e-4)
+    assert 2.1 < heavy.df < 6
+    plain = fit_head(left_out_rows(kind="plain"), 1e-4)
+    assert plain.df > 15
+
+
+@pytest.mark.parametrize("kind", ["rough", "plain", "heavy"])
+@pytest.mark.parametrize("n", [1, 2, 5, 30, 1000])
+@pytest.mark.parametrize("seed", range(4))
+def test_head_never_harms_the_rows_it_was_fitted_on(kind, n, seed):
+    rows = left_out_rows(n, seed, kind)
+    head, gaussian = rows.predict(fit_head(rows, 1e-4)), rows.predict(Head())
+    assert crps(rows.y, head) <= crps(rows.y, gaussian) + 1e-15
+    assert abs(coverage(rows.y, head, 0.9) - 0.9) <= abs(coverage(rows.y, gaussian, 0.9) - 0.9) + 1e-12
+    misses = [np.mean([abs(coverage(rows.y, d, level) - level) for level in LEVELS]) for d in (head, gaussian)]
+    assert misses[0] <= misses[1] + 1e-12
+
+
+def test_gaussian_head_is_the_limit_of_the_student_t():
+    rows = left_out_rows(200)
+    near = Head(df=1e7)
+    np.testing.assert_allclose(rows.predict(near).logpdf(rows.y), rows.predict(Head()).logpdf(rows.y), atol=1e-5)
+
+
+def test_floor_keeps_discrete_targets_from_infinite_density():
+    y = np.random.default_rng(0).integers(0, 5, 3000).astype(float)
+    n = len(y)
+    tiny, many = np.full(n, 1e-9), np.full(n, 32.0)
+    swept = Swept(y.copy(), np.full(n, 1e-12), tiny, many, tiny, many)  # every row predicted exactly
+    rows = LeftOut(np.array([32]), swept, y, np.full(n, 1e-12), np.ones(n))
+    head = fit_head(rows, target_floor(y))
+    scale, _ = head.scales(swept, rows.noise)
+    assert target_floor(y) == pytest.approx(0.02)
+    if head.df < math.inf:
+        assert (scale >= 0.02 - 1e-12).all()
+    assert np.isfinite(rows.log_score(head))
+
+
+def test_choice_of_k_weighs_accuracy_against_cost():
+    rng = np.random.default_rng(0)
+    ks, n = candidate_ks(5000), 1000
+    assert ks[-1] == 512
+    y = rng.standard_normal(n)
+
+    def rows_with(errors):
+        mean = y[:, None] + np.asarray(errors) * rng.standard_normal(n)[:, None]
+        variance = np.tile(np.square(errors), (n, 1))
+        counts = np.tile(ks, (n, 1)).astype(float)
+        return LeftOut(ks, Swept(mean, variance, *[counts] * 4), y, np.full(n, 1e-6), np.ones(n))
+
+    plain, fitted = (RegressionMethod(Head(), calibrated, 1e-4, 1.0) for calibrated in (False, True))
+    flat = choose_k(rows_with(np.full(len(ks), 0.3)), plain)
+    assert flat.k <= 128
+    barely_worth_it = np.where(ks < 256, 0.3, 0.298)
+    assert choose_k(rows_with(barely_worth_it), plain).k < 256
+    steep = choose_k(rows_with(3.0 / ks), plain)
+    assert steep.k == 512
+    worth_it_to_64 = np.where(ks < 64, 0.6, 0.3)
+    assert choose_k(rows_with(worth_it_to_64), plain).k == 64
+    assert choose_k(rows_with(worth_it_to_64), fitted).k == 64
+
+
+def test_candidates_end_at_the_rows_there_are():
+    assert candidate_ks(200)[-1] == 200
+    assert (np.diff(candidate_ks(200)) > 0).all()
+    assert candidate_ks(1).tolist() == [1]
+
+
+# --- scaling --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-200, 1e200, 1e-3])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_scaling_standardises_huge_and_tiny_numbers(unit, offset):
+    values = (np.random.default_rng(0).standard_normal((500, 3)) + offset) * unit
+    values[:, 2] = 7.0 * unit
+    scaling = Scaling.of(values, np.ones(500))
+    z = scaling.apply(values)
+    np.testing.assert_allclose(z[:, :2].mean(axis=0), 0, atol=1e-8)
+    np.testing.assert_allclose(z[:, :2].std(axis=0), 1, atol=1e-8)
+    assert (z[:, 2] == 0).all()
+    np.testing.assert_allclose(scaling.undo(z), values, rtol=1e-10)
+
+
+def test_scaling_with_weights_equals_repeated_rows():
+    rng = np.random.default_rng(0)
+    values, counts = rng.standard_normal((20, 2)), rng.integers(1, 5, 20)
+    ours, theirs = Scaling.of(values, counts), Scaling.of(np.repeat(values, counts, axis=0), np.ones(counts.sum()))
+    np.testing.assert_allclose(ours.centre, theirs.centre, atol=1e-12)
+    np.testing.assert_allclose(ours.scale, theirs.scale, atol=1e-12)
