@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from cli_runs import Run, failed, runner, write
 from scipy import stats
 
 from nearfield import GPRegressor, __version__, metrics
@@ -25,30 +26,14 @@ from nearfield import cli as cli_module
 from nearfield import table as table_module
 from nearfield.cli import main
 from nearfield.encoding import TableEncoder
-from nearfield.table import read_table, write_blocks
+from nearfield.table import read_table
 
 TRAIN, TEST = 300, 120
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command line and gives its exit code and what it printed."""
-
-    def run(*arguments: object) -> Result:
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        return Result(code, *capsys.readouterr())
-
-    return run
+    return runner(capsys)
 
 
 def make_table(n: int, seed: int) -> pa.Table:
@@ -67,12 +52,6 @@ def make_table(n: int, seed: int) -> pa.Table:
             "y": y,
         }
     )
-
-
-def write(path: Path, table: pa.Table) -> Path:
-    with write_blocks(path) as append:
-        append(table)
-    return path
 
 
 class Files(NamedTuple):
@@ -202,6 +181,7 @@ def test_info_names_the_columns(files: Files, run: Run) -> None:
     lengths = {feature["name"]: feature["length_scale"] for feature in found["features"]}
     assert lengths == dict(zip(names, model.length_scales_.tolist(), strict=True))
     assert found["noise_std"] == model.noise_std_
+    assert (found["task"], found["likelihood"]) == ("regression", "gaussian")
     text = run("info", files.model).out
     for name in [*features, str(found["k"]), found["kernel"]]:
         assert name in text
@@ -232,21 +212,11 @@ def test_what_was_filled_in_is_one_warning(files: Files, run: Run, tmp_path: Pat
 # ------------------------------------------------------------------------------------------------------ mistakes
 
 
-def failed(result: Result, *parts: str, code: int = 2) -> None:
-    """One line on standard error that has all `parts`, nothing on standard output."""
-    assert result.code == code, result
-    assert result.out == ""
-    assert result.err.startswith("nearfield: error: "), result.err
-    assert len(result.err.splitlines()) == 1
-    for part in parts:
-        assert part in result.err
-
-
 FIT_MISTAKES = [
     ("x,y\n1,2\n", ["--target", "z"], ["'z'"]),
     ("temp,y\n1,2\n", ["--target", "tmp"], ["'tmp'", "nearest: 'temp'"]),
     ("y\n1\n", ["--target", "y"], ["no columns to predict 'y' from"]),
-    ("x,y\n1,red\n2,blue\n", ["--target", "y"], ["The target 'y' has 'red' in row 1"]),
+    ("x,y\n1,red\n2,blue\n", ["--target", "y", "--task", "regression"], ["The target 'y' has 'red' in row 1"]),
     ("x,y\n1,2\n2,\n3,\n", ["--target", "y"], ["'y' is missing in 2 of 3 rows"]),
     ("x,y\n1,2\n2,inf\n", ["--target", "y"], ["'y' has 1 infinite values, first in row 2"]),
     ("x,y\n1,2\ninf,1\n", ["--target", "y"], ["'x' has 1 infinite values, first in row 2"]),

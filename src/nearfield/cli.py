@@ -1,13 +1,12 @@
 """The command line: `nearfield fit`, `predict`, `evaluate` and `info`, on CSV and Parquet files.
 
-Every default of the model lives in `GPRegressor`; an option that is not given is not passed on. Mistakes in the input
+Every default of the model lives in its estimator; an option that is not given is not passed on. Mistakes in the input
 are one line on standard error and exit code 2; anything unexpected is one line and exit code 1. Files appear whole or
 not at all. torch is imported when a command needs the model, so that help and most errors come at once.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import sys
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from nearfield import GPRegressor
+    from nearfield.cli_report import Report
     from nearfield.encoding import TableEncoder
 
 BAD_INPUT, UNEXPECTED, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
@@ -38,6 +37,14 @@ ModelFile = Annotated[Path, typer.Argument(help="A model that `nearfield fit` wr
 TableFile = Annotated[Path, typer.Argument(help=f"The table: {_TABLES}.", metavar="TABLE")]
 BlockRows = Annotated[int | None, typer.Option(help="Rows held in memory at once; the result does not depend on it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_LIKELIHOODS = {
+    "regression": ("gaussian", "student_t"),
+    "classification": (),
+    "counts": ("negative_binomial",),
+    "binomial": ("binomial",),
+}
+"""The tasks, and the likelihoods of each."""
 
 
 class UserError(Exception):
@@ -91,10 +98,22 @@ def fit(
     table: TableFile,
     target: Annotated[str, typer.Option(help="The column to predict.")],
     out: Annotated[Path, typer.Option(help="Where to write the model.")],
+    task: Annotated[str, typer.Option(help=f"What the target is: auto, {', '.join(_LIKELIHOODS)}.")] = "auto",
+    likelihood: Annotated[
+        str | None, typer.Option(help="Likelihood, such as student_t for a regression with outliers.")
+    ] = None,
+    exposure: Annotated[
+        str | None, typer.Option(help="Column that expected counts are proportional to.", metavar="COLUMN")
+    ] = None,
+    trials: Annotated[
+        str | None, typer.Option(help="Column with the trials of binomial counts.", metavar="COLUMN")
+    ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column not to use; may be repeated.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Kernel, as in GPRegressor.")] = None,
     k: Annotated[str | None, typer.Option(help="Number of neighbours, or auto.", metavar="auto|INT")] = None,
-    predictive: Annotated[str | None, typer.Option(help="Predictive distribution, as in GPRegressor.")] = None,
+    predictive: Annotated[
+        str | None, typer.Option(help="calibrated, or as learned: plain; of a regression, its likelihood.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.", min=0)] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="File to save training to and resume it from.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and warnings only.")] = False,
@@ -104,31 +123,39 @@ def fit(
     from nearfield.table import check_writable, read_table
 
     neighbours = _parse_k(k)
+    asked = _parse_task(task, likelihood, exposure, trials)
     for path in (out, checkpoint):
         if path is not None:
             _check_apart(path, table)
             check_writable(path, tabular=False)
     rows = read_table(table)
-    encoder = TableEncoder.fit(rows, target, drop or ())
-    x, y = encoder.transform(rows), encoder.target_values(rows)
-    regressor = _regressor(
+    encoder = TableEncoder.fit(rows, target, drop or (), task=asked, exposure=exposure, trials=trials)
+    x, y = encoder.transform(rows), encoder.target.as_labels(encoder.target_values(rows))
+    settings = _settings(encoder.target.task, likelihood, predictive)
+    remark = encoder.target.remark(y) if task == "auto" and likelihood is None else None
+    if remark and not quiet:
+        print(f"nearfield: note: {remark}", file=sys.stderr)
+    estimator = _estimator(
+        encoder.target.estimator,
         kernel=kernel,
         k=neighbours,
-        predictive=predictive,
         random_state=seed,
         checkpoint=checkpoint,
         verbose=False if quiet else None,
+        **settings,
     )
     with _user_errors():
-        regressor.fit(x, y)
+        estimator.fit(x, y, **encoder.target.given(rows))
     from nearfield import TrainingRowsWarning  # here, not above: mistakes in the table need not wait for torch
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TrainingRowsWarning)  # said below
-        regressor.save(out, extra={"table": encoder.to_json()})
+        estimator.save(out, extra={"table": encoder.to_json()})
     if not quiet:
-        print(f"{len(y):,} rows, {len(encoder.columns)} columns as {x.shape[1]} features, target {target!r}")
-        print(regressor.summary_)
+        size = f"{len(y):,} rows, {len(encoder.columns)} columns as {x.shape[1]} features"
+        classes = f" of {len(estimator.classes_)} classes" if encoder.target.task == "classification" else ""
+        print(f"{size}, target {target!r}{classes}")
+        print(estimator.summary_)
         print(f"Wrote {out}. It contains the training rows: share it as you would share {table}.")
 
 
@@ -142,7 +169,7 @@ def predict(
     keep: Annotated[list[str] | None, typer.Option(help="A column to copy to the output; may be repeated.")] = None,
     block_rows: BlockRows = None,
 ) -> None:
-    """Predict every row of a table: the columns mean, std, lower and upper, in the order of the rows."""
+    """Predict every row of a table, in the order of the rows: mean, std, lower and upper; or class probabilities."""
     from nearfield.table import check_writable, column_names, require_columns, write_blocks
 
     levels = _parse_quantiles(quantiles)
@@ -156,63 +183,83 @@ def predict(
         check_writable(destination)
     encoder = _encoder_of(model)
     encoder.check_columns(names)
+    if encoder.target.task == "classification" and (coverage is not None or levels):
+        option = "--quantiles" if coverage is None else "--coverage"
+        raise UserError(f"{option} is for numbers, but {model} predicts classes: leave it out.")
     shown = destination is not None or not sys.stdout.isatty()
-    regressor = None
+    report = None
     with write_blocks(destination) as write:
-        for block, x, _ in _blocks(table, encoder, block_rows, kept, progress=shown):
-            regressor = regressor or _regressor_of(model)
+        for block, x, first_row in _blocks(table, encoder, block_rows, kept, progress=shown):
+            given = encoder.target.given(block, first_row)
+            report = report or _report_of(model, encoder)
             with _user_errors():
-                predictions = _predictions(regressor, x, coverage, levels, block.select(kept))
-            write(predictions)
+                columns = report.predictions(x, given, coverage, levels)
+            write(_beside(block.select(kept), columns))
 
 
 @app.command()
 def evaluate(model: ModelFile, table: TableFile, block_rows: BlockRows = None, as_json: AsJson = False) -> None:
-    """Score a model on a table with the target: RMSE, NLL, CRPS and coverage, beside a constant prediction."""
-    import numpy as np
-    from scipy import stats
+    """Score a model on a table with the target, beside a constant prediction.
 
-    from nearfield.metrics import Scores
+    Numbers and counts: RMSE, NLL, CRPS and coverage. Classes: NLL, error, Brier score and calibration error.
+    """
+    import numpy as np
+
+    from nearfield.cli_report import score_table
     from nearfield.table import column_names
 
     names = column_names(table)
     encoder = _encoder_of(model)
     encoder.check_columns(names, target=True)
-    regressor = _regressor_of(model)
-    constant = stats.norm(regressor.target_mean_, regressor.target_std_)
-    scores, baseline, skipped = Scores(), Scores(), 0
-    for block, x, first_row in _blocks(table, encoder, block_rows, [encoder.target]):
+    target, report, skipped = encoder.target, _report_of(model, encoder), 0
+    for block, x, first_row in _blocks(table, encoder, block_rows, [target.name]):
         y = encoder.target_values(block, first_row)
-        known = ~np.isnan(y)
+        known = target.known(y)
+        given = {what: values[known] for what, values in target.given(block, first_row, known).items()}
+        target.check(y[known], given, first_row + np.flatnonzero(known))
         skipped += int((~known).sum())
         if known.any():
             with _user_errors():
-                scores += Scores.of(y[known], regressor.predict_dist(x[known]))
-            baseline += Scores.of(y[known], constant)
-    if scores.n == 0:
-        raise UserError(f"The target {encoder.target!r} is missing in all {skipped} rows of {table}.")
-    result = {"rows": scores.n, "skipped": skipped, "model": scores.as_dict(), "constant": baseline.as_dict()}
-    print(json.dumps(result, indent=2) if as_json else _score_table(result))
+                report.score(x[known], y[known], given)
+    result = {"skipped": skipped, **report.result()}
+    if "rows" not in result and "unseen" in result:
+        raise UserError(f"No label of the target {target.name!r} in {table} was among the classes of {model}.")
+    if "rows" not in result:
+        raise UserError(f"The target {target.name!r} is missing in all {skipped} rows of {table}.")
+    print(json.dumps(result, indent=2) if as_json else score_table(result))
 
 
 @app.command()
 def info(model: ModelFile, as_json: AsJson = False) -> None:
-    """Describe a model: kernel, neighbours, noise, and how much each feature matters."""
+    """Describe a model: its task, kernel, neighbours, noise or classes, and how much each feature matters."""
+    from nearfield.cli_report import describe, description_table
+
     encoder = _encoder_of(model)
-    regressor = _regressor_of(model)
-    described = _description(model, regressor, encoder)
-    print(json.dumps(described, indent=2) if as_json else _description_table(described, regressor))
+    estimator = _load(model, encoder)
+    described = describe(model, estimator, encoder)
+    print(json.dumps(described, indent=2) if as_json else description_table(described, estimator))
 
 
 # ------------------------------------------------------------------------------------------------------ model
 
 
-def _regressor(**settings: Any) -> GPRegressor:
-    """A GPRegressor with the settings that were given, its own defaults for those that are None."""
-    from nearfield import GPRegressor
+def _estimator(name: str, **settings: Any) -> Any:
+    """An estimator with the settings that were given, its own defaults for those that are None."""
+    from nearfield.estimators import ESTIMATORS
 
     with _user_errors():
-        return GPRegressor(**{name: value for name, value in settings.items() if value is not None})
+        return ESTIMATORS[name](**{name: value for name, value in settings.items() if value is not None})
+
+
+def _settings(task: str, likelihood: str | None, predictive: str | None) -> dict[str, Any]:
+    """The settings that are not the same for all estimators."""
+    if task == "regression":
+        return {"likelihood": likelihood, "predictive": predictive}
+    if predictive not in (None, "calibrated", "plain"):
+        raise UserError(f"--predictive is {predictive!r}; calibrated or plain is expected for {task}.")
+    calibrated = None if predictive is None else predictive == "calibrated"
+    likelihoods = _LIKELIHOODS[task]
+    return {"calibrated": calibrated, **({"likelihood": likelihoods[0]} if likelihoods else {})}
 
 
 def _encoder_of(path: Path) -> TableEncoder:
@@ -230,11 +277,17 @@ def _encoder_of(path: Path) -> TableEncoder:
         return TableEncoder.from_json(description)
 
 
-def _regressor_of(path: Path) -> GPRegressor:
-    from nearfield import GPRegressor
+def _load(path: Path, encoder: TableEncoder) -> Any:
+    from nearfield.estimators import ESTIMATORS
 
     with _user_errors():
-        return GPRegressor.load(path)
+        return ESTIMATORS[encoder.target.estimator].load(path)
+
+
+def _report_of(path: Path, encoder: TableEncoder) -> Report:
+    from nearfield.cli_report import report_on
+
+    return report_on(_load(path, encoder), encoder.target)
 
 
 def _blocks(
@@ -248,7 +301,7 @@ def _blocks(
 
     tally = Tally()
     first_row = 1
-    columns = list(dict.fromkeys([*encoder.column_names, *further]))
+    columns = list(dict.fromkeys([*encoder.column_names, *encoder.target.columns, *further]))
     # disable=None: only on terminals
     with tqdm(total=count_rows(path), unit=" rows", disable=None if progress else True, leave=False) as bar:
         for block in read_blocks(path, BLOCK_ROWS if rows is None else rows, columns):
@@ -258,74 +311,14 @@ def _blocks(
     tally.warn()
 
 
-def _predictions(
-    regressor: GPRegressor, x: np.ndarray, coverage: float | None, levels: Sequence[float], kept: pa.Table
-) -> pa.Table:
-    """The kept columns, then mean, std, lower, upper and one column for each quantile, one row for each of x (n, d)."""
+def _beside(kept: pa.Table, columns: dict[str, Any]) -> pa.Table:
+    """The kept columns, then those of the predictions."""
     import pyarrow as pa
 
-    if coverage is None:
-        coverage = inspect.signature(regressor.predict_interval).parameters["coverage"].default
-    dist = regressor.predict_dist(x)  # once: the neighbours are most of the work
-    lower, upper = dist.interval(coverage)
-    columns = {"mean": dist.mean(), "std": dist.std(), "lower": lower, "upper": upper}
-    columns |= {f"q{level:g}": dist.ppf(level) for level in levels}
     twice = sorted(columns.keys() & set(kept.column_names))
     if twice:
         raise UserError(f"The kept column {twice[0]!r} has the name of a column of the predictions: rename it.")
     return pa.table({name: kept.column(name) for name in kept.column_names} | columns)
-
-
-# ------------------------------------------------------------------------------------------------------- text
-
-
-def _score_table(result: dict[str, Any]) -> str:
-    skipped = f" ({result['skipped']:,} more without a target were skipped)" if result["skipped"] else ""
-    lines = [f"{result['rows']:,} rows{skipped}", f"{'':<14}{'model':>12}{'constant':>12}"]
-    labels = {"rmse": "RMSE", "nll": "NLL", "crps": "CRPS"}
-    labels |= {name: f"inside {name[9:]} %" for name in result["model"] if name.startswith("coverage_")}
-    for name, label in labels.items():
-        model, constant = result["model"][name], result["constant"][name]
-        spec = ".3f" if name.startswith("coverage_") else ".5g"
-        lines.append(f"{label:<14}{model:>12{spec}}{constant:>12{spec}}")
-    return "\n".join(lines)
-
-
-def _description(path: Path, regressor: GPRegressor, encoder: TableEncoder) -> dict[str, Any]:
-    from nearfield.persistence import FORMAT_VERSION
-
-    relevances = regressor.feature_relevance_.values()  # in the order of the features, whatever they are called
-    features = [
-        {"name": name, "relevance": float(relevance), "length_scale": float(length)}
-        for name, relevance, length in zip(encoder.feature_names, relevances, regressor.length_scales_, strict=True)
-    ]
-    return {
-        "file": str(path),
-        "file_version": FORMAT_VERSION,
-        "kernel": regressor.kernel,
-        "k": regressor.k_,
-        "predictive": regressor.predictive,
-        "noise_std": regressor.noise_std_,
-        "kernel_scale": regressor.kernel_scale_,
-        "rows": regressor.n_rows_,
-        "target": encoder.target,
-        "target_mean": regressor.target_mean_,
-        "target_std": regressor.target_std_,
-        "features": sorted(features, key=lambda feature: -feature["relevance"]),
-        "summary": regressor.summary_.as_dict(),
-    }
-
-
-def _description_table(described: dict[str, Any], regressor: GPRegressor) -> str:
-    plain = {name: value for name, value in described.items() if name not in ("features", "summary")}
-    shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in plain.items()}
-    lines = [f"{name.replace('_', ' '):<14}{value}" for name, value in shown.items()]
-    width = max(7, *(len(feature["name"]) for feature in described["features"]))
-    lines += ["", str(regressor.summary_), "", f"{'feature':<{width}}   relevance   length scale"]
-    lines += [
-        f"{f['name']:<{width}}  {f['relevance']:>10.4g}  {f['length_scale']:>13.4g}" for f in described["features"]
-    ]
-    return "\n".join(lines)
 
 
 # -------------------------------------------------------------------------------------------------- arguments
@@ -337,6 +330,26 @@ def _parse_k(text: str | None) -> int | str | None:
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f"--k is {text!r}; auto or a whole number of at least 1 is expected.")
     return int(text)
+
+
+def _parse_task(task: str, likelihood: str | None, exposure: str | None, trials: str | None) -> str:
+    """The task, with "auto" decided where the other options imply one."""
+    if task not in ("auto", *_LIKELIHOODS):
+        raise UserError(f"--task is {task!r}; one of auto, {', '.join(_LIKELIHOODS)} is expected.")
+    implied = {"--exposure": "counts"} if exposure is not None else {}
+    implied |= {"--trials": "binomial"} if trials is not None else {}
+    if likelihood is not None:
+        known = {name: own for own, names in _LIKELIHOODS.items() for name in names}
+        if likelihood not in known:
+            raise UserError(f"--likelihood is {likelihood!r}; one of {', '.join(known)} is expected.")
+        implied[f"--likelihood {likelihood}"] = known[likelihood]
+    for option, own in implied.items():
+        if task not in ("auto", own):
+            raise UserError(f"{option} goes with --task {own}, not with {task}.")
+        task = own
+    if task == "binomial" and trials is None:
+        raise UserError("--task binomial needs --trials: the column with the number of trials of each row.")
+    return task
 
 
 def _parse_quantiles(text: str | None) -> list[float]:

@@ -18,31 +18,23 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from nearfield.table import NULL_VALUES, TableError, TableWarning, require_columns
+from nearfield.cells import READERS, Floats, is_empty, is_number, is_text, odd_among_numbers, texts
+from nearfield.table import TableError, TableWarning, require_columns
+from nearfield.target import Target
 
 MAX_LEVELS = 64
 """Text columns with more levels than this are refused: they are names or free text rather than categories."""
 
-MISSING = "(missing)"
-"""The level of a text cell without a value."""
-
 _FORMAT = 1  # of the JSON form
 _UNNAMED = ("", "__index_level_0__")  # a row index that pandas wrote to CSV, to Parquet
-_NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
-_DAY = 86_400e6  # microseconds
-_TRUE, _FALSE = ("1", "true", "True", "TRUE"), ("0", "false", "False", "FALSE")
-
-Floats = NDArray[np.float64]
 
 
 @dataclass
@@ -85,13 +77,13 @@ class Column:
         """Fill `out` (n, len(features)), which is zero, with what `values` (n) become."""
         label = f"Column {self.name!r}"
         if self.kind == "text":
-            index = pc.index_in(_texts(values, label), value_set=pa.array(self.levels, pa.large_string()))
+            index = pc.index_in(texts(values, label), value_set=pa.array(self.levels, pa.large_string()))
             level = pc.fill_null(index, -1).to_numpy()
             known = np.flatnonzero(level >= 0)
             out[known, level[known]] = 1.0
             tally.unseen[self.name] += len(level) - len(known)
             return
-        numbers = _READERS[self.kind](values, label, first_row)
+        numbers = READERS[self.kind](values, label, first_row)
         missing = np.isnan(numbers)
         out[:, 0] = np.where(missing, self.median, numbers)
         if self.indicator:
@@ -104,24 +96,43 @@ class Column:
 class TableEncoder:
     """Turns tables into arrays, the way it was learned on the training table."""
 
-    target: str
+    target: Target
     columns: tuple[Column, ...]
 
     @classmethod
-    def fit(cls, table: pa.Table, target: str, drop: Collection[str] = ()) -> TableEncoder:
-        """Decide for each column of `table`, but the target and those in `drop`, which features it becomes."""
+    def fit(
+        cls,
+        table: pa.Table,
+        target: str,
+        drop: Collection[str] = (),
+        *,
+        task: str = "regression",
+        exposure: str | None = None,
+        trials: str | None = None,
+    ) -> TableEncoder:
+        """Decide for each column of `table`, but the target and those in `drop`, which features it becomes.
+
+        The task is one of `nearfield.target.ESTIMATOR_OF`, or "auto"; `exposure` and `trials` name columns that the
+        target is counted against, which are no features.
+        """
         if table.num_rows == 0:
             raise TableError("The table has no rows.")
+        apart = {"target": target, "exposure": exposure, "trials": trials}
+        apart = {what: name for what, name in apart.items() if name is not None}
         require_columns([target], table.column_names, "The target")
+        Target(target, task, exposure=exposure, trials=trials).require(table.column_names)
         require_columns(drop, table.column_names, "A column to drop")
-        if target in drop:
-            raise TableError(f"Column {target!r} is the target; it cannot be dropped.")
-        names = _usable(table, [name for name in table.column_names if name != target and name not in drop])
+        for what, name in apart.items():
+            if name in drop:
+                raise TableError(f"Column {name!r} is the {what}; it cannot be dropped.")
+            if what != "target" and name == target:
+                raise TableError(f"Column {name!r} is the target; it cannot be the {what} as well.")
+        left = [name for name in table.column_names if name not in apart.values() and name not in drop]
+        names = _usable(table, left)
         if not names:
             raise TableError(f"The table has no columns to predict {target!r} from.")
-        encoder = cls(target, tuple(_learn(name, table.column(name)) for name in names))
-        _check_target(encoder.target_values(table), target)
-        return encoder
+        columns = tuple(_learn(name, table.column(name)) for name in names)
+        return cls(Target.fit(table, target, task, exposure, trials), columns)
 
     @property
     def feature_names(self) -> list[str]:
@@ -136,7 +147,11 @@ class TableEncoder:
     def check_columns(self, names: Collection[str], *, target: bool = False) -> None:
         """Raise TableError unless all columns needed, and with `target` the target too, are among `names`."""
         if target:
-            require_columns([self.target], names, "The target")
+            require_columns([self.target.name], names, "The target")
+        self.target.require(names)
+        self._check_features(names)
+
+    def _check_features(self, names: Collection[str]) -> None:
         require_columns(self.column_names, names, "A column of the training table")
 
     def transform(self, table: pa.Table | pa.RecordBatch, first_row: int = 1, tally: Tally | None = None) -> Floats:
@@ -145,7 +160,7 @@ class TableEncoder:
         For one block of many, `first_row` is the number of its first row and `tally` counts over all of them; the
         caller then calls `tally.warn()` at the end.
         """
-        self.check_columns(table.schema.names)
+        self._check_features(table.schema.names)
         table = _as_table(table)
         own = Tally() if tally is None else tally
         out = np.zeros((table.num_rows, len(self.feature_names)))
@@ -158,13 +173,10 @@ class TableEncoder:
             own.warn()
         return out
 
-    def target_values(self, table: pa.Table | pa.RecordBatch, first_row: int = 1) -> Floats:
-        """The target (n,), NaN where it is missing."""
-        require_columns([self.target], table.schema.names, "The target")
-        values = _as_table(table).column(self.target)
-        if not (_is_number(values.type) or _is_text(values.type)):
-            raise TableError(f"The target {self.target!r} has type {values.type}; numbers are expected.")
-        return _numbers(values, f"The target {self.target!r}", first_row)
+    def target_values(self, table: pa.Table | pa.RecordBatch, first_row: int = 1) -> np.ndarray:
+        """The target (n,): numbers, NaN where missing; or labels as objects, None where missing."""
+        require_columns([self.target.name], table.schema.names, "The target")
+        return self.target.values(_as_table(table), first_row)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able description, for the model file."""
@@ -172,17 +184,17 @@ class TableEncoder:
             {"name": c.name, "kind": c.kind, "median": c.median, "indicator": c.indicator, "levels": list(c.levels)}
             for c in self.columns
         ]
-        return {"format": _FORMAT, "target": self.target, "columns": columns}
+        return {"format": _FORMAT, **self.target.to_json(), "columns": columns}
 
     @classmethod
     def from_json(cls, data: Any) -> TableEncoder:
         """The inverse of `to_json`; ValueError if `data` is anything else."""
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise ValueError(f"The model's description of its table is not of format {_FORMAT}.")
-        target, columns = data.get("target"), data.get("columns")
-        if not isinstance(target, str) or not isinstance(columns, list) or not columns:
+        columns = data.get("columns")
+        if not isinstance(data.get("target"), str) or not isinstance(columns, list) or not columns:
             raise ValueError("The model's description of its table lacks the target or the columns.")
-        encoder = cls(target, tuple(map(_column_from_json, columns)))
+        encoder = cls(Target.from_json(data), tuple(map(_column_from_json, columns)))
         if len(set(encoder.column_names)) < len(columns):
             raise ValueError("The model's description of its table names a column twice.")
         return encoder
@@ -196,7 +208,7 @@ def _usable(table: pa.Table, names: Iterable[str]) -> list[str]:
     if not set(_UNNAMED).isdisjoint(names):
         _warn("A column without a name, as pandas writes its row index, is left out.")
     named = [name for name in names if name not in _UNNAMED]
-    empty = [name for name in named if _is_empty(table.column(name))]
+    empty = [name for name in named if is_empty(table.column(name))]
     if empty:
         _warn(f"Columns without a single value are left out: {', '.join(map(repr, empty))}.")
     return [name for name in named if name not in empty]
@@ -206,16 +218,16 @@ def _learn(name: str, values: pa.ChunkedArray) -> Column:
     kind = _kind(name, values.type)
     if kind == "text":
         return Column(name, kind, levels=_levels(name, values))
-    numbers = _READERS[kind](values, f"Column {name!r}", 1)
+    numbers = READERS[kind](values, f"Column {name!r}", 1)
     return Column(name, kind, median=float(np.nanmedian(numbers)), indicator=bool(np.isnan(numbers).any()))
 
 
 def _kind(name: str, kind: pa.DataType) -> str:
-    if _is_text(kind) or pa.types.is_dictionary(kind):
+    if is_text(kind) or pa.types.is_dictionary(kind):
         return "text"
     if pa.types.is_boolean(kind):
         return "flag"
-    if _is_number(kind):
+    if is_number(kind):
         return "number"
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return "date"
@@ -224,134 +236,15 @@ def _kind(name: str, kind: pa.DataType) -> str:
 
 
 def _levels(name: str, values: pa.ChunkedArray) -> tuple[str, ...]:
-    text = _texts(values, f"Column {name!r}")
+    text = texts(values, f"Column {name!r}")
     levels = sorted(pc.unique(text).to_pylist())
-    odd = _odd_among_numbers(values) if _is_text(values.type) else None
+    odd = odd_among_numbers(values) if is_text(values.type) else None
     if len(levels) > MAX_LEVELS:
         reason = odd or f"is text with {len(levels)} levels; at most {MAX_LEVELS} are one-hot encoded"
         raise TableError(f"Column {name!r} {reason}: correct or encode it, or leave it out (--drop {name}).")
     if odd:
         _warn(f"Column {name!r} {odd}: it is taken as text with {len(levels)} levels.")
     return tuple(levels)
-
-
-def _odd_among_numbers(values: pa.ChunkedArray) -> str | None:
-    """Describes the text in a column whose values are mostly numbers; None for any other column."""
-    trimmed, missing = _trimmed(values)
-    text = pc.and_not(pc.invert(pc.match_substring_regex(trimmed, _NUMBER)), missing)
-    n_text, n = pc.sum(text).as_py(), len(values) - pc.sum(missing).as_py()
-    if not 0 < n_text < n / 2:
-        return None
-    first = pc.index(text, True).as_py()
-    return f"looks numeric but has {n_text} text values, first {values[first].as_py()!r} in row {first + 1}"
-
-
-def _check_target(y: Floats, target: str) -> None:
-    missing = np.flatnonzero(np.isnan(y))
-    if missing.size:
-        raise TableError(
-            f"The target {target!r} is missing in {missing.size} of {y.size} rows, first in row {missing[0] + 1}; "
-            "remove those rows before fitting."
-        )
-
-
-# ---------------------------------------------------------------------------------------------------- reading
-
-
-def _numbers(values: pa.ChunkedArray, label: str, first_row: int) -> Floats:
-    """(n,), NaN where missing, from numbers or text; infinite values are an error."""
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if _is_text(values.type):
-        values, missing = _trimmed(values)
-        good = pc.or_(missing, pc.match_substring_regex(values, _NUMBER))
-        _refuse(values, pc.invert(good), label, first_row, "a number")
-        values = pc.if_else(missing, None, values)
-    elif not (_is_number(values.type) or pa.types.is_boolean(values.type) or pa.types.is_null(values.type)):
-        raise TableError(f"{label} has type {values.type}; numbers are expected, as in the training table.")
-    numbers = _floats(values)
-    infinite = np.flatnonzero(np.isinf(numbers))
-    if infinite.size:
-        raise TableError(f"{label} has {infinite.size} infinite values, first in row {infinite[0] + first_row}.")
-    return numbers
-
-
-def _flags(values: pa.ChunkedArray, label: str, first_row: int) -> Floats:
-    """(n,) of 1, 0 and NaN, from true and false, numbers or text."""
-    if not _is_text(values.type):
-        return _numbers(values, label, first_row)
-    values, missing = _trimmed(values)
-    true, false = (pc.is_in(values, value_set=pa.array(words, pa.large_string())) for words in (_TRUE, _FALSE))
-    _refuse(values, pc.invert(pc.or_(pc.or_(true, false), missing)), label, first_row, "true or false")
-    return _floats(pc.if_else(missing, None, true))
-
-
-def _days(values: pa.ChunkedArray, label: str, first_row: int) -> Floats:
-    """(n,) days since 1970-01-01, NaN where missing, from dates, timestamps or ISO 8601 text."""
-    if _is_text(values.type):
-        values = _parse_dates(values, label, first_row)
-    if pa.types.is_null(values.type):
-        return _floats(values)
-    if not (pa.types.is_date(values.type) or pa.types.is_timestamp(values.type)):
-        raise TableError(f"{label} has type {values.type}; dates are expected, as in the training table.")
-    zone = getattr(values.type, "tz", None)
-    return _floats(values.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())) / _DAY
-
-
-def _parse_dates(values: pa.ChunkedArray, label: str, first_row: int) -> pa.ChunkedArray:
-    trimmed, missing = _trimmed(values)
-    cut = pc.replace_substring_regex(trimmed, r"(\.\d{6})\d+", r"\1")  # microseconds hold six digits
-    text = pc.if_else(missing, None, cut)
-    dates = _as_dates(text)
-    if dates is None:
-        bad = [_as_dates(pa.chunked_array([[cell]], text.type)) is None for cell in text]
-        _refuse(trimmed, pa.chunked_array([bad]), label, first_row, "a date like 2024-12-31 or 2024-12-31 23:59:59")
-        raise TableError(f"{label} mixes times with and without a zone; write them all alike.")
-    return dates
-
-
-def _as_dates(text: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Timestamps, all without a zone or all with one; None if there is anything else."""
-    for zone in (None, "UTC"):
-        with suppress(pa.ArrowInvalid):
-            return text.cast(pa.timestamp("us", zone))
-    return None
-
-
-def _texts(values: pa.ChunkedArray, label: str) -> pa.ChunkedArray:
-    """Levels as text, without nulls."""
-    try:
-        text = values.cast(pa.large_string())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise TableError(f"{label} has type {values.type}; text is expected, as in training.") from error
-    text = pc.utf8_trim_whitespace(text)
-    absent = pc.is_in(text, value_set=pa.array(NULL_VALUES, pa.large_string()))
-    return pc.if_else(pc.or_(absent, pc.is_null(text)), MISSING, text)
-
-
-_READERS: dict[str, Callable[[pa.ChunkedArray, str, int], Floats]] = {"number": _numbers, "flag": _flags, "date": _days}
-
-
-def _refuse(values: pa.ChunkedArray, bad: pa.ChunkedArray, label: str, first_row: int, expected: str) -> None:
-    """Raise TableError for the first of the `bad` values, if there is one."""
-    first = pc.index(bad, True).as_py()
-    if first >= 0:
-        n = pc.sum(bad).as_py()
-        more = f" (and {n - 1} more below it)" if n > 1 else ""
-        raise TableError(
-            f"{label} has {values[first].as_py()!r} in row {first + first_row}{more}; {expected} is expected."
-        )
-
-
-def _trimmed(values: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Text without blanks around it, null replaced by "", and whether each cell means "no value"."""
-    text = pc.fill_null(pc.utf8_trim_whitespace(values.cast(pa.large_string())), "")
-    return text, pc.is_in(text, value_set=pa.array(NULL_VALUES, pa.large_string()))
-
-
-def _floats(values: pa.ChunkedArray) -> Floats:
-    """float64 with NaN for null, always a copy; integers beyond 2^53 are rounded."""
-    return np.array(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 # -------------------------------------------------------------------------------------------------- small things
@@ -362,7 +255,7 @@ def _column_from_json(data: Any) -> Column:
         column = Column(data["name"], data["kind"], data["median"], data["indicator"], tuple(data["levels"]))
     except (TypeError, KeyError) as error:
         raise ValueError("The model's description of a column is incomplete.") from error
-    numeric = column.kind in _READERS
+    numeric = column.kind in READERS
     sound = (
         isinstance(column.name, str)
         and (numeric or column.kind == "text")
@@ -380,21 +273,6 @@ def _column_from_json(data: Any) -> Column:
 
 def _as_table(table: pa.Table | pa.RecordBatch) -> pa.Table:
     return table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
-
-
-def _is_empty(values: pa.ChunkedArray) -> bool:
-    """Whether there is no value at all: null, or NaN among floats, or only cells like NA in text."""
-    if _is_text(values.type):
-        return bool(pc.all(_trimmed(values)[1]).as_py())
-    return bool(pc.all(pc.is_null(values, nan_is_null=True)).as_py())
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view"
 
 
 def _warn(message: str) -> None:

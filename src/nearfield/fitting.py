@@ -120,12 +120,13 @@ def fit(
     rng: np.random.Generator,
     *,
     unit: float = 1.0,
+    n_rows: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     verbose: bool | None = None,
 ) -> Fit:
     """Fit X (n, d) and the likelihood's statistics (n, S), all finite; `unit` is what one of the target's is to users.
 
-    `verbose` None shows progress on terminals only.
+    `n_rows` is how many rows the user gave, where equal ones were joined; `verbose` None shows progress on terminals.
     """
     began = time.perf_counter()
     likelihood.check(stats)
@@ -141,7 +142,7 @@ def fit(
         progress = _train(model, rows, settings, rng, checkpoint, verbose)
         choice, left_out, jittered = _calibrate(model, rows, settings, sample, unit)
     summary = Summary(
-        rows=len(rows),
+        rows=len(rows) if n_rows is None else n_rows,
         columns=X.shape[1],
         kernel=settings.kernel,
         likelihood=likelihood.name,

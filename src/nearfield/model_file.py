@@ -17,6 +17,7 @@ from nearfield.fitting import Fit, Summary
 from nearfield.kernels import find_kernel
 from nearfield.likelihoods import LIKELIHOODS, Likelihood
 from nearfield.likelihoods.classes import AUXILIARY, Bernoulli, Classes, OneAgainstAll
+from nearfield.likelihoods.student_t import StudentT
 from nearfield.model import Model, Rows
 from nearfield.persistence import ModelFileError, require, require_array
 from nearfield.prediction import Predictor
@@ -94,6 +95,8 @@ def _rows(arrays: dict[str, np.ndarray], likelihood: Likelihood) -> Rows:
         raise ModelFileError(
             f"its array 'rows.auxiliary' has shape {auxiliary.shape}; expected {(n, likelihood.auxiliaries)}"
         )
+    if isinstance(likelihood, StudentT) and not (auxiliary > 0).all():
+        raise ModelFileError("its array 'rows.auxiliary' has values that are not above zero")
     try:
         likelihood.check(stats)
     except ValueError as error:
@@ -132,6 +135,7 @@ def _pack_head(head: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 _CLASS_SCALARS = ("log_slope", "log_spread", "log_power", "coupling", "surprise")
+_LARGEST = 20.0  # of a head's scalars and offsets, most of them logarithms: far beyond what a fit can give
 
 
 def _head(stored: dict[str, Any], arrays: dict[str, np.ndarray], likelihood: Likelihood) -> Any:
@@ -139,14 +143,17 @@ def _head(stored: dict[str, Any], arrays: dict[str, np.ndarray], likelihood: Lik
         values = _scalars(stored, (*_CLASS_SCALARS, "fitted"))
         fitted = values.pop("fitted") > 0
         shares = _array(arrays, "head.shares", (likelihood.classes,), above=-1e-300)
-        if not (0 <= values["surprise"] < 1 and shares.sum() > 0):
-            raise ModelFileError(f"its head has scalars that are out of range: {stored}")
         offsets = _array(arrays, "head.offsets", likelihood.latents)
+        largest = max(abs(value) for value in (*values.values(), *offsets.ravel().tolist()))
+        if not (0 <= values["surprise"] < 1 and shares.sum() > 0 and largest <= _LARGEST):
+            raise ModelFileError(f"its head has scalars that are out of range: {stored}")
         return ClassHead(likelihood, shares / shares.sum(), fitted, offsets=offsets, **values)
     if likelihood.name in ("binomial", "negative_binomial"):
         values = _scalars(stored, tuple(f.name for f in fields(CountHead)), optional="dispersion")
         dispersion = values.pop("dispersion")
-        if (likelihood.name == "binomial") != math.isinf(dispersion) or not dispersion > 0:
+        log_dispersion = 0.0 if math.isinf(dispersion) else math.log(max(dispersion, 1e-300))
+        largest = max(abs(value) for value in (log_dispersion, *values.values()))
+        if (likelihood.name == "binomial") != math.isinf(dispersion) or largest > _LARGEST:
             raise ModelFileError(f"its head has scalars that are out of range: {stored}")
         return CountHead(None if math.isinf(dispersion) else dispersion, **values)
     values = _scalars(stored, tuple(f.name for f in fields(Head)), optional="df")

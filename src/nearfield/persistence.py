@@ -45,7 +45,7 @@ __all__ = [
     "write_file",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_HEADER_BYTES = 16_000_000  # parsed JSON takes many times its length in memory
 MAX_DIMENSIONS = 64  # numpy allows no more
 

@@ -20,7 +20,7 @@ from nearfield._types import Moments
 from nearfield.likelihoods import Observations
 from nearfield.model import Model, Rows, take
 from nearfield.neighbours import Groups, find_groups
-from nearfield.objectives import loo_objective
+from nearfield.objectives import length_prior, loo_objective
 from nearfield.sweep import Sweeper
 
 _MOST_REJECTIONS = 20  # in a row; then something is wrong that smaller steps do not mend
@@ -168,6 +168,9 @@ def _step(run: Run, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.nd
     scores = likelihood.log_predictive(moments.mean, moments.variance, left_out.stats, model.noise_model)
     penalty = likelihood.penalty(take(rows.auxiliary, left_out.row))
     loss = loo_objective(scores if penalty is None else scores - penalty, left_out.weights)
+    if likelihood.length_spread is not None:
+        total = float(rows.observations.weights.sum())
+        loss = loss + length_prior(model.log_lengths, likelihood.length_spread) / total
     loss.backward()
     finite = bool(torch.isfinite(loss)) and all(
         p.grad is None or bool(torch.isfinite(p.grad).all()) for p in _learned(model, rows).values()

@@ -30,7 +30,13 @@ class LeftOutRows(Protocol):
 
 
 class Method(Protocol):
-    """How to fit, judge and describe the head of a kind of target. Rows are left out, of a single k."""
+    """How to fit, judge and describe the head of a kind of target. Rows are left out, of a single k.
+
+    slack: accuracy that is too little to tell two k apart; the smallest of equals is chosen.
+    """
+
+    @property
+    def slack(self) -> float: ...
 
     def fit(self, rows: Any) -> Any:
         """The head that suits the rows best."""
@@ -70,7 +76,8 @@ def choose_k(rows: LeftOutRows, method: Method) -> Choice:
     heads = {int(k): method.fit(rows.at(k)) for k in rows.ks}
     curve = {k: method.accuracy(rows.at(k), head) for k, head in heads.items()}
     best = max(curve, key=lambda k: curve[k])
-    k = max(curve, key=lambda k: curve[k] - _price(k))
+    worth = {k: accuracy - _price(k) for k, accuracy in curve.items()}
+    k = min(k for k in curve if worth[k] >= max(worth.values()) - method.slack)
     reason = "left-out " + method.describe(rows.at(k), heads[k])
     if k != best:
         cost = _work(best) / _work(k)

@@ -90,6 +90,7 @@ class ClassMethod:
     likelihood: Classes
     shares: np.ndarray
     calibrated: bool
+    slack: float = 0.01
 
     def fit(self, rows: ClassLeftOut) -> ClassHead:
         """The head with the highest likelihood of the left-out labels, or the plain one if that is as good."""

@@ -75,6 +75,7 @@ class CountMethod:
     likelihood: Likelihood
     dispersion: float | None
     calibrated: bool
+    slack: float = 0.001
 
     def fit(self, rows: CountLeftOut) -> CountHead:
         """The head with the highest likelihood of the left-out counts, or the plain one if that is as good."""

@@ -236,6 +236,7 @@ class RegressionMethod:
     floor: float
     unit: float
     robust: bool = False
+    slack: float = 0.0
 
     def fit(self, rows: LeftOut) -> Head:
         return fit_head(rows, self.floor, self.plain) if self.calibrated else self.plain

@@ -62,16 +62,19 @@ class GPEstimator(BaseEstimator):
         return Settings(**{**shared, "predictive": predictive, "own_kernels": own_kernels})
 
     def _start(
-        self, X: np.ndarray, stats: np.ndarray, likelihood: Likelihood, settings: Settings, unit: float = 1.0
+        self,
+        X: np.ndarray,
+        stats: np.ndarray,
+        likelihood: Likelihood,
+        settings: Settings,
+        unit: float = 1.0,
+        n_rows: int | None = None,
     ) -> None:
         """Fit validated inputs X (n, d) and statistics (n, S), and take the fit over."""
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         settings = _clamp_k(settings, len(X))
-        self._adopt(
-            fitting.fit(
-                X, stats, likelihood, settings, rng, unit=unit, checkpoint=self.checkpoint, verbose=self.verbose
-            )
-        )
+        shown: dict[str, Any] = {"checkpoint": self.checkpoint, "verbose": self.verbose}
+        self._adopt(fitting.fit(X, stats, likelihood, settings, rng, unit=unit, n_rows=n_rows, **shown))
         self.extra_: dict[str, Any] = {}
 
     def __sklearn_is_fitted__(self) -> bool:

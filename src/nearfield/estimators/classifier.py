@@ -111,9 +111,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             )
         inputs, counts, self._places = _merge(X, labels, weights, len(self.classes_))
         if len(self.classes_) == 2:
-            self._start(inputs, counts, Bernoulli(2, self.auxiliary), settings)
+            self._start(inputs, counts, Bernoulli(2, self.auxiliary), settings, n_rows=len(y))
         else:
-            self._start(inputs, counts, OneAgainstAll(len(self.classes_), self.auxiliary), settings)
+            self._start(inputs, counts, OneAgainstAll(len(self.classes_), self.auxiliary), settings, n_rows=len(y))
         return self
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -143,17 +143,18 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def _labels(self, y: Any) -> np.ndarray:
         """Positions (n,) in `classes_` of labels y (n,)."""
         y = column_or_1d(y)
-        places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        unknown = self.classes_[places] != y
-        if unknown.any():
+        known = {label: place for place, label in enumerate(self.classes_.tolist())}
+        places = np.array([known.get(label, -1) for label in y.tolist()], dtype=np.int64)
+        if (places < 0).any():
             raise ValueError(
-                f"the label {y[unknown][0]!r} was not among the classes of the fit "
+                f"the label {y[places < 0].tolist()[0]!r} was not among the classes of the fit "
                 f"({', '.join(map(repr, self.classes_.tolist()[:10]))}): fit again to learn new classes."
             )
         return places
 
     def _adopt(self, fit: Fit) -> None:
         super()._adopt(fit)
+        self.n_rows_ = len(self._places)
         self.class_counts_: np.ndarray = fit.predictor.rows.stats.numpy().sum(axis=0)
         self.class_shares_: np.ndarray = self.class_counts_ / self.class_counts_.sum()
 
@@ -170,7 +171,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable labels (n,)."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        p = self.predict_proba(X)
+        return self.classes_[p.argmax(axis=1)]
 
     def log_score(self, X: Any, y: Any) -> float:
         """Mean log probability of the labels y (n,)."""
@@ -208,14 +210,24 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             isinstance(label, str | int | float | bool) for label in labels
         ):
             raise ModelFileError(f"its {len(labels)} labels do not fit its counts")
-        try:
-            self.classes_ = np.array(labels, dtype=object if kind == "O" else np.dtype(kind))
-        except (TypeError, ValueError) as error:
-            raise ModelFileError(f"its labels are not of the kind {kind!r}") from error
+        self.classes_ = _classes(labels, kind)
         self._places = require_array(arrays, "target.places", "int64", 1)
         most = len(fit.predictor.rows.observations)
         if self._places.size and not (self._places.min() >= 0 and self._places.max() < most):
             raise ModelFileError("its array 'target.places' points outside of its rows")
+
+
+def _classes(labels: list[Any], kind: str) -> np.ndarray:
+    """Labels (K,) of a file as an array of that kind, ascending."""
+    try:
+        dtype = np.dtype(kind)
+        classes = np.array(labels, dtype=dtype) if dtype.kind in "Obiuf" else np.array([])
+        sound = classes.tolist() == labels and bool((classes[:-1] < classes[1:]).all())
+    except (TypeError, ValueError, OverflowError):
+        sound = False
+    if not sound:
+        raise ModelFileError(f"its labels are not of the kind {kind!r}, or not in ascending order")
+    return classes
 
 
 def _merge(

@@ -54,7 +54,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     loo_ : left-out `mean`, `std` and `residual` of the training rows, computed when first asked for. A row of weight
         zero is no training row.
     feature_relevance_ : 1 / length scale of each column in standardised units, by column name.
-    length_scales_, kernel_scale_, noise_std_ : hyper-parameters in the units of the data.
+    length_scales_, kernel_scale_, noise_std_ : hyper-parameters in the units of the data; of Student-t noise the scale.
+    df_ : degrees of freedom of the noise; infinite for Gaussian noise.
     summary_ : what the fit did; `print(model.summary_)`.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
@@ -143,6 +144,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.target_mean_, self.target_std_ = float(target.centre), float(target.scale)
         self.kernel_scale_ = float(model.log_scale.exp()) * self.target_std_
         self.noise_std_ = float(model.noise.sqrt()) * self.target_std_
+        log_df = model.noise_model.get("log_df")
+        self.df_ = np.inf if log_df is None else float(log_df.exp())
 
     def _pack_target(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return {}, pack_scaling("target", self._target)

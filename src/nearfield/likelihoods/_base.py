@@ -61,6 +61,7 @@ class Likelihood(ABC):
     learned_auxiliary: bool = False  # by gradients, together with the hyper-parameters
     latents: tuple[int, ...] = ()
     initial_scale: float = 1.0  # of the latent functions
+    length_spread: float | None = None  # of the prior on log length scales, see `objectives.length_prior`
     auxiliaries: int = 0  # numbers that each row has
 
     @abstractmethod

@@ -3,8 +3,9 @@
 A label seen `a` times in `n` trials has the likelihood sigmoid(f)^a sigmoid(-f)^(n - a). With a Polya-Gamma variable of
 mean weight w per trial it is a Gaussian site of precision n w and target (a - n/2) / (n w). Three ways to get w:
 
-    tied        one w for all rows and classes, relative to the kernel's variance: learned with the hyper-parameters.
-                All classes share one factorisation, and no label leaks into the weights of its neighbours.
+    tied        one w for all rows, relative to the kernel's variance: learned with the hyper-parameters. No label leaks
+                into the weights of its neighbours. All classes share it, hence one factorisation; to make up for that,
+                the size of each one's targets is learned too.
     conjugate   w = E[omega] of the best PG(1, c) for each row and class, c^2 = E[f^2] given all rows.
     lognormal   the paper's: a log-normal q(omega) for each row and class, learned by stochastic gradients.
 
@@ -44,10 +45,7 @@ class Classes(Likelihood):
         self.auxiliaries = {"tied": 0, "conjugate": width, "lognormal": 2 * width}[auxiliary]
         self.learned_auxiliary = auxiliary == "lognormal"
         if auxiliary == "tied":
-            self.parameters = {
-                "log_ridge": Parameter(math.log(0.5), math.log(1e-4), math.log(1e2)),
-                "log_amplitude": Parameter(math.log(4.0), math.log(1e-2), math.log(1e3), each=True),
-            }
+            self.parameters = {"log_ridge": Parameter(math.log(0.5), math.log(1e-4), math.log(1e2))}
 
     def check(self, stats: np.ndarray) -> None:
         if stats.ndim != 2 or stats.shape[1] != self.classes or not (stats >= 0).all():
@@ -131,8 +129,8 @@ class Bernoulli(Classes):
         pull = stats[..., 1] - trials / 2
         if self.auxiliary == "tied":
             noises = hyper["log_ridge"].exp() * scale2 / trials
-            return Sites(pull / trials * hyper["log_amplitude"].exp(), noises)
-        noises = 1 / (trials * self._weights(auxiliary, rng)[..., 0])
+        else:
+            noises = 1 / (trials * self._weights(auxiliary, rng)[..., 0])
         return Sites(pull * noises, noises)
 
     def combined(self, positive: torch.Tensor, negative: torch.Tensor, coupling: torch.Tensor | float) -> torch.Tensor:
@@ -144,10 +142,14 @@ class OneAgainstAll(Classes):
     """K classes with a latent function each; the K probabilities are normalised jointly."""
 
     name = "one_against_all"
+    length_spread = 0.3
 
     def __init__(self, classes: int, auxiliary: str = "tied") -> None:
         self.latents = (classes,)
         super().__init__(classes, auxiliary)
+        if auxiliary == "tied":
+            amplitude = Parameter(math.log(4.0), math.log(1e-2), math.log(1e3), each=True)
+            self.parameters = {**self.parameters, "log_amplitude": amplitude}
 
     def initial_mean(self, stats: np.ndarray) -> np.ndarray:
         return _half_logit(stats)

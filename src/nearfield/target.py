@@ -1,0 +1,289 @@
+"""The target column of a table: which task it asks for, its values, and the column it is counted against.
+
+    task             the target is                        beside it            estimator
+    ---------------  -----------------------------------  -------------------  ----------------
+    regression       a number                                                  GPRegressor
+    classification   text, true / false, a whole number                        GPClassifier
+    counts           a whole number, 0 or more            an exposure, or not  GPCountRegressor
+    binomial         a whole number, 0 to the trials      the trials           GPCountRegressor
+
+"auto" takes text, true / false and categories as classes and everything else as a number. Text of which more than half
+are numbers is meant as numbers: what else is in it is pointed at instead of becoming a class.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nearfield.cells import Floats, flags, is_number, is_text, mostly_numbers, numbers, trimmed
+from nearfield.scaling import Scaling
+from nearfield.table import TableError, require_columns
+
+ESTIMATOR_OF = {
+    "regression": "GPRegressor",
+    "classification": "GPClassifier",
+    "counts": "GPCountRegressor",
+    "binomial": "GPCountRegressor",
+}
+"""The tasks, and the estimator of each."""
+
+MAX_CLASSES = 64
+"""Text with more labels than this is taken as classes only when asked for: it may be names or free text."""
+
+_FEW_VALUES = 10
+_EXACT = 2.0**53  # the last whole number known to float64
+_LABEL_TYPES: dict[str, Any] = {"text": object, "flag": np.bool_, "whole": np.int64}
+_CONSTANT_KEYS = {"regression": {"mean", "std"}, "counts": {"rate", "dispersion"}, "binomial": {"share"}}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a model remembers of the column it predicts."""
+
+    name: str
+    task: str = "regression"
+    kind: str = "number"
+    """number; of classes text, flag or whole"""
+    exposure: str | None = None
+    trials: str | None = None
+    constant: dict[str, float] = field(default_factory=dict)
+    """what a constant prediction is made of: mean and std, rate and dispersion, or share; classes have none"""
+
+    @classmethod
+    def fit(
+        cls,
+        table: pa.Table,
+        name: str,
+        task: str = "regression",
+        exposure: str | None = None,
+        trials: str | None = None,
+    ) -> Target:
+        """Decide what the column `name` is, and check all of it."""
+        values = table.column(name)
+        if task == "auto":
+            task = _choose(values, name)
+        kind = _kind_of_labels(values, name) if task == "classification" else "number"
+        target = cls(name, task, kind, exposure, trials)
+        y = target.values(table)
+        _refuse_missing(target.known(y), name)
+        if task == "classification":
+            _check_labels(y, name)
+            return target
+        given = target.given(table)
+        target.check(y, given, np.arange(1, y.size + 1))
+        return replace(target, constant=_constant(task, y, given))
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that predictions need beside the features."""
+        return [column for column in (self.exposure, self.trials) if column is not None]
+
+    @property
+    def estimator(self) -> str:
+        """Name of the estimator of the task."""
+        return ESTIMATOR_OF[self.task]
+
+    def require(self, names: Any) -> None:
+        """Raise TableError unless `columns` are among `names`."""
+        for what, column in (("exposure", self.exposure), ("trials", self.trials)):
+            if column is not None:
+                require_columns([column], names, f"The column of the {what}")
+
+    def values(self, table: pa.Table, first_row: int = 1) -> np.ndarray:
+        """The target (n,): numbers, NaN where missing; or labels as objects, None where missing."""
+        column, label = _plain(table.column(self.name)), f"The target {self.name!r}"
+        if self.task == "classification":
+            return _labels(column, self.kind, label, first_row)
+        if not (is_number(column.type) or is_text(column.type)):
+            raise TableError(f"{label} has type {column.type}; numbers are expected.")
+        return numbers(column, label, first_row)
+
+    def known(self, y: np.ndarray) -> np.ndarray:
+        """Whether each of `y` (n,), which `values` gave, is there."""
+        return np.array([label is not None for label in y]) if y.dtype == object else ~np.isnan(y)
+
+    def as_labels(self, y: np.ndarray) -> np.ndarray:
+        """Labels without gaps (n,), in the type that they have in Python; numbers as they are."""
+        return y.astype(_LABEL_TYPES[self.kind]) if self.task == "classification" else y
+
+    def given(self, table: pa.Table, first_row: int = 1, needed: np.ndarray | None = None) -> dict[str, Floats]:
+        """exposure or trials (n,), by name, where the model has them; only `needed` rows (n,) are checked."""
+        found = {}
+        for what, column in (("exposure", self.exposure), ("trials", self.trials)):
+            if column is None:
+                continue
+            label = f"The {what} {column!r}"
+            values = _numeric(table.column(column), label, first_row)
+            bad = ~(values > 0) if what == "exposure" else ~((values >= 1) & (values == np.floor(values)))
+            bad = bad if needed is None else bad & needed
+            expected = "a number above 0" if what == "exposure" else "a whole number of at least 1"
+            _refuse_first(bad, values, np.arange(first_row, first_row + values.size), label, expected)
+            found[what] = values
+        return found
+
+    def check(self, y: Floats, given: dict[str, Floats], row: np.ndarray) -> None:
+        """Raise TableError unless the numbers `y` (n,), of the rows `row` (n,), are possible for the task."""
+        if self.task not in ("counts", "binomial"):
+            return
+        label = f"The target {self.name!r}"
+        _refuse_first((y < 0) | (y != np.floor(y)), y, row, label, "a count, a whole number of at least 0,")
+        if "trials" in given:
+            _refuse_first(y > given["trials"], y, row, label, f"at most the trials {self.trials!r}")
+
+    def remark(self, y: np.ndarray) -> str | None:
+        """Which task was taken, and how to choose another, where the values y (n,) leave a doubt."""
+        if self.columns:
+            option = "--trials" if self.trials else "--exposure"
+            return f"{option} is given, so the target {self.name!r} is taken as --task {self.task}."
+        if self.task != "regression":
+            return None
+        different = np.unique(y)
+        if different.size < 2 or different.size > _FEW_VALUES or (different != np.floor(different)).any():
+            return None
+        counts = ", or --task counts if they are counts" if different[0] >= 0 else ""
+        return (
+            f"the target {self.name!r} has {different.size} different values, all whole, and is taken as "
+            f"--task regression; give --task classification if they are classes{counts}."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able description, for the model file."""
+        described = asdict(self)
+        return {"target": described.pop("name"), **described}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Target:
+        """The inverse of `to_json`, whatever else is in `data`; ValueError if it is damaged."""
+        name, task, kind = data.get("target"), data.get("task", "regression"), data.get("kind", "number")
+        exposure, trials, constant = data.get("exposure"), data.get("trials"), data.get("constant", {})
+        sound = (
+            isinstance(name, str)
+            and isinstance(task, str)
+            and task in ESTIMATOR_OF
+            and kind in (list(_LABEL_TYPES) if task == "classification" else ["number"])
+            and (exposure is None or (isinstance(exposure, str) and task == "counts"))
+            and (isinstance(trials, str) if task == "binomial" else trials is None)
+            and isinstance(constant, dict)
+            and (set(constant) == _CONSTANT_KEYS.get(task, set()) or (task == "regression" and not constant))
+            and all(isinstance(value, int | float) and math.isfinite(value) for value in constant.values())
+        )
+        if not sound:
+            raise ValueError("The model's description of its target is damaged.")
+        return cls(str(name), task, kind, exposure, trials, constant)
+
+
+# --------------------------------------------------------------------------------------------------- learning
+
+
+def _choose(values: pa.ChunkedArray, name: str) -> str:
+    """The task of a column when nothing else is said."""
+    if pa.types.is_boolean(values.type) or pa.types.is_dictionary(values.type):
+        return "classification"
+    if not is_text(values.type) or mostly_numbers(values):
+        return "regression"
+    n = len(pc.unique(trimmed(values)[0]))
+    if n > MAX_CLASSES:
+        raise TableError(
+            f"The target {name!r} is text with {n} different values; if each of them is a class, give "
+            "--task classification."
+        )
+    return "classification"
+
+
+def _kind_of_labels(values: pa.ChunkedArray, name: str) -> str:
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if is_text(kind):
+        return "text"
+    if pa.types.is_boolean(kind):
+        return "flag"
+    if is_number(kind):
+        return "whole"
+    raise TableError(f"The target {name!r} has type {kind}; classes are text, true/false or whole numbers.")
+
+
+def _check_labels(y: np.ndarray, name: str) -> None:
+    """Raise TableError unless the labels y (n,) are two or more, and whole where they are numbers."""
+    different = set(y.tolist())
+    fractions = [row for row, label in enumerate(y.tolist(), 1) if isinstance(label, float)]
+    if fractions:
+        raise TableError(
+            f"The target {name!r} has {y[fractions[0] - 1]:g} in row {fractions[0]}; classes are text, true/false or "
+            "whole numbers. To predict a number give --task regression."
+        )
+    if len(different) < 2:
+        raise TableError(f"The target {name!r} is {different.pop()!r} in every row; at least two classes are needed.")
+
+
+def _constant(task: str, y: Floats, given: dict[str, Floats]) -> dict[str, float]:
+    """The best prediction that ignores the features, by the method of moments."""
+    if task == "regression":
+        scaling = Scaling.of(y, np.ones(y.size))
+        return {"mean": float(scaling.centre), "std": float(scaling.scale)}
+    if task == "binomial":  # half a success and half a failure more, so that neither is impossible
+        return {"share": float((y.sum() + 0.5) / (given["trials"].sum() + 1))}
+    exposure = given.get("exposure", np.ones(y.size))
+    rate = (y.sum() + 0.5) / exposure.sum()
+    mean = rate * exposure
+    # Var y = mean + mean^2 / dispersion
+    excess = float(np.sum((y - mean) ** 2 - mean) / np.sum(mean**2))
+    return {"rate": float(rate), "dispersion": 1 / max(excess, 1e-6)}
+
+
+def _refuse_missing(known: np.ndarray, name: str) -> None:
+    missing = np.flatnonzero(~known)
+    if missing.size:
+        raise TableError(
+            f"The target {name!r} is missing in {missing.size} of {known.size} rows, first in row {missing[0] + 1}; "
+            "remove those rows before fitting."
+        )
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def _labels(values: pa.ChunkedArray, kind: str, label: str, first_row: int) -> np.ndarray:
+    """(n,) objects, None where missing: str, bool, or int (float where a number is not whole)."""
+    if kind == "text":
+        try:
+            text, missing = trimmed(values)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise TableError(f"{label} has type {values.type}; text is expected, as in training.") from error
+        return np.array(pc.if_else(missing, None, text).to_numpy(zero_copy_only=False), dtype=object)
+    found = (flags if kind == "flag" else numbers)(values, label, first_row)
+    bad = np.abs(found - 0.5) != 0.5 if kind == "flag" else np.abs(found) >= _EXACT
+    expected = "true or false" if kind == "flag" else "a whole number below 2^53, or text,"
+    _refuse_first(bad & ~np.isnan(found), found, np.arange(first_row, first_row + found.size), label, expected)
+    as_label = bool if kind == "flag" else _as_whole
+    return np.array([None if math.isnan(value) else as_label(value) for value in found.tolist()], dtype=object)
+
+
+def _as_whole(value: float) -> int | float:
+    return int(value) if value.is_integer() else value
+
+
+def _numeric(values: pa.ChunkedArray, label: str, first_row: int) -> Floats:
+    values = _plain(values)
+    if not (is_number(values.type) or is_text(values.type)):
+        raise TableError(f"{label} has type {values.type}; numbers are expected.")
+    return numbers(values, label, first_row)
+
+
+def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Without a dictionary."""
+    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+
+
+def _refuse_first(bad: np.ndarray, values: Floats, row: np.ndarray, label: str, expected: str) -> None:
+    """Raise TableError for the first of the `bad` values (n,), if there is one."""
+    places = np.flatnonzero(bad)
+    if places.size:
+        value = values[places[0]]
+        has = "is missing" if math.isnan(value) else f"is {value:g}"
+        more = f" (and {places.size - 1} more are like it)" if places.size > 1 else ""
+        raise TableError(f"{label} {has} in row {row[places[0]]}{more}; {expected} is expected.")
