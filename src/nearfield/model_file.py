@@ -17,6 +17,8 @@ from nearfield.fitting import Fit, Summary
 from nearfield.kernels import find_kernel
 from nearfield.likelihoods import LIKELIHOODS, Likelihood
 from nearfield.likelihoods.classes import AUXILIARY, Bernoulli, Classes, OneAgainstAll
+from nearfield.likelihoods.counts import AUXILIARY as COUNT_AUXILIARY
+from nearfield.likelihoods.counts import Binomial, LogisticCounts, NegativeBinomial
 from nearfield.likelihoods.student_t import StudentT
 from nearfield.model import Model, Rows
 from nearfield.persistence import ModelFileError, require, require_array
@@ -32,6 +34,8 @@ def pack(fit: Fit) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     predictor, model = fit.predictor, fit.predictor.model
     head, head_arrays = _pack_head(predictor.head)
     likelihood: dict[str, Any] = {"name": model.likelihood.name}
+    if isinstance(model.likelihood, LogisticCounts):
+        likelihood["auxiliary"] = model.likelihood.auxiliary
     if isinstance(model.likelihood, Classes):
         likelihood |= {"classes": model.likelihood.classes, "auxiliary": model.likelihood.auxiliary}
     header = {
@@ -75,6 +79,11 @@ def _likelihood(stored: dict[str, Any]) -> Likelihood:
     name = require(stored, "name", str)
     if name not in LIKELIHOODS:
         raise ModelFileError(f"its likelihood is {name!r}; expected one of {', '.join(LIKELIHOODS)}")
+    if name in (Binomial.name, NegativeBinomial.name):
+        auxiliary = require(stored, "auxiliary", str)
+        if auxiliary not in COUNT_AUXILIARY:
+            raise ModelFileError(f"its likelihood {name!r} has the auxiliaries {auxiliary!r}")
+        return Binomial(auxiliary) if name == Binomial.name else NegativeBinomial(auxiliary)
     if name not in (Bernoulli.name, OneAgainstAll.name):
         return LIKELIHOODS[name]()
     classes, auxiliary = require(stored, "classes", int), require(stored, "auxiliary", str)

@@ -243,11 +243,15 @@ class RegressionMethod:
 
     def accuracy(self, rows: LeftOut, head: Head) -> float:
         """The log density for the plain predictive. For the calibrated one -(log CRPS + log RMSE) / 2: a flexible head
-        can raise the density of discrete targets while the predictions get worse."""
+        can raise the density of discrete targets while the predictions get worse. The robust one is the CRPS of all but
+        the tenth of the rows that are predicted worst."""
         if not self.calibrated:
             return rows.log_score(head)
-        error = rows.crps(head) if self.robust else rows.rmse()
-        return -0.5 * math.log(max(rows.crps(head), 1e-12) * max(error, 1e-12))
+        if self.robust:
+            each = metrics.crps_rows(rows.y, rows.predict(head))
+            usual = each <= np.quantile(each, 0.9)
+            return -math.log(max(float(np.average(each[usual], weights=rows.weights[usual])), 1e-12))
+        return -0.5 * math.log(max(rows.crps(head), 1e-12) * max(rows.rmse(), 1e-12))
 
     def describe(self, rows: LeftOut, head: Head) -> str:
         """Relative to the target's standard deviation, the unit that all data share."""

@@ -14,7 +14,7 @@ from nearfield.counts import CountDistribution
 from nearfield.estimators._base import DEFAULTS, GPEstimator, Self
 from nearfield.estimators.regressor import LeftOut
 from nearfield.fitting import Fit
-from nearfield.likelihoods import LIKELIHOODS
+from nearfield.likelihoods.counts import AUXILIARY, Binomial, NegativeBinomial
 from nearfield.model import Rows
 from nearfield.persistence import ModelFileError
 from nearfield.validation import check_choice, refuse_missing_target, refuse_not_finite, refuse_text
@@ -29,6 +29,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     k : number of neighbours to predict from, or "auto": chosen on left-out training rows, up to 512.
     likelihood : "negative_binomial", counts without an upper limit, with a learned dispersion and an optional exposure;
         or "binomial", successes out of so many trials.
+    auxiliary : how counts become Gaussian sites: "curvature", by the second derivative of the likelihood; or
+        "conjugate", by the Polya-Gamma augmentation, for counts that are not much larger than the dispersion.
     calibrated : whether to correct the predictive distribution by what left-out rows tell.
     max_steps : training steps at most, in whole refreshes; training stops earlier when the left-out score has settled.
     learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
@@ -55,6 +57,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         k: int | str = DEFAULTS.k,
         *,
         likelihood: str = "negative_binomial",
+        auxiliary: str = "curvature",
         calibrated: bool = True,
         max_steps: int = DEFAULTS.max_steps,
         learning_rate: float = DEFAULTS.learning_rate,
@@ -68,6 +71,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         self.kernel = kernel
         self.k = k
         self.likelihood = likelihood
+        self.auxiliary = auxiliary
         self.calibrated = calibrated
         self.max_steps = max_steps
         self.learning_rate = learning_rate
@@ -88,9 +92,11 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         trials : (n,) binomial: how many trials the successes y are out of.
         """
         check_choice("likelihood", self.likelihood, ("negative_binomial", "binomial"))
+        check_choice("auxiliary", self.auxiliary, AUXILIARY)
         settings = self._settings("calibrated" if self.calibrated else "plain")
         X, stats = self._validated_rows(X, y, sample_weight, exposure, trials, reset=True)
-        self._start(X, stats, LIKELIHOODS[self.likelihood](), settings)
+        likelihood = (NegativeBinomial if self.likelihood == "negative_binomial" else Binomial)(self.auxiliary)
+        self._start(X, stats, likelihood, settings)
         return self
 
     def update(

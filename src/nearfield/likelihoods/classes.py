@@ -148,7 +148,7 @@ class OneAgainstAll(Classes):
         self.latents = (classes,)
         super().__init__(classes, auxiliary)
         if auxiliary == "tied":
-            amplitude = Parameter(math.log(4.0), math.log(1e-2), math.log(1e3), each=True)
+            amplitude = Parameter(math.log(4.5), math.log(1e-2), math.log(1e3), each=True)  # ridge times scale^2
             self.parameters = {**self.parameters, "log_amplitude": amplitude}
 
     def initial_mean(self, stats: np.ndarray) -> np.ndarray:

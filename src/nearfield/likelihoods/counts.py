@@ -1,12 +1,18 @@
-"""Counts: binomial and negative binomial, by Polya-Gamma augmentation (app. "Other likelihoods" of the paper).
+"""Counts: binomial and negative binomial (app. "Other likelihoods" of the paper).
 
-Both have the form e^(a psi) / (1 + e^psi)^b up to a constant, with psi = f + offset: a Gaussian site for f of precision
-b E[omega], omega ~ PG(1, c), and target (a - b/2) / (b E[omega]) - offset; c^2 = E[psi^2] given all rows.
+Both have the form e^(a psi) / (1 + e^psi)^b up to a constant, with psi = f + offset:
 
     binomial             a = successes    b = trials               psi = f
     negative binomial    a = count        b = count + dispersion   psi = f + log exposure - log dispersion
 
-so that exp(f) is the expected count per unit of exposure.
+so that exp(f) is the expected count per unit of exposure. Two kinds of Gaussian sites for f:
+
+    curvature    precision W = b s (1 - s), target m + (a - b s) / W, with s = sigmoid(psi) at the mean m of f given all
+                 rows: the second derivative of the log likelihood there.
+    conjugate    the paper's Polya-Gamma augmentation: precision b E[omega], omega ~ PG(1, c), c^2 = E[psi^2], target
+                 (a - b/2) / (b E[omega]) - offset. Its precision is a bound that is far too large where s is near 0 or
+                 1, as it is for counts much larger than the dispersion (10^4 times for counts of 10^6): such sites only
+                 repeat what they were before, and noise is taken for signal.
 """
 
 from __future__ import annotations
@@ -22,6 +28,10 @@ from nearfield.counts import posterior_nodes
 from nearfield.likelihoods._base import GIVEN, TARGET, WEIGHT, Hyper, Parameter, Sites, Weighted
 from nearfield.polya_gamma import mean_weight
 
+AUXILIARY = ("curvature", "conjugate")
+_LEAST_PRECISION = 1e-6  # of a site
+_LONGEST_STEP = 4.0  # of a precise target from the mean: Newton's may go astray far from the mode
+
 
 class _Shape(NamedTuple):
     """a, b and the offset of each row."""
@@ -35,6 +45,16 @@ class LogisticCounts(Weighted):
     """What both counts have in common; `_shape` is all that differs, and the constant of the density."""
 
     auxiliaries = 1
+
+    def __init__(self, auxiliary: str = "curvature") -> None:
+        self.auxiliary = auxiliary
+
+    def initial_auxiliary(self, stats: torch.Tensor) -> torch.Tensor:
+        """From each row alone: its own log odds, half a count on either side."""
+        hyper = {name: torch.tensor(p.initial, dtype=stats.dtype) for name, p in self.parameters.items()}
+        a, b, offset = self._shape(stats, hyper)
+        psi = torch.log((a + 0.5) / (b - a + 0.5))
+        return (psi - offset if self.auxiliary == "curvature" else psi.abs())[:, None]
 
     def _shape(self, stats: torch.Tensor, hyper: Hyper) -> _Shape:
         raise NotImplementedError
@@ -51,10 +71,19 @@ class LogisticCounts(Weighted):
         rng: np.random.Generator | None = None,
     ) -> Sites:
         a, b, offset = self._shape(stats, hyper)
-        noises = 1 / (b * mean_weight(auxiliary[..., 0]))
-        return Sites((a - b / 2) * noises - offset, noises / stats[..., WEIGHT])
+        if self.auxiliary == "conjugate":
+            noises = 1 / (b * mean_weight(auxiliary[..., 0]))
+            return Sites((a - b / 2) * noises - offset, noises / stats[..., WEIGHT])
+        mean = auxiliary[..., 0]
+        share = torch.sigmoid(mean + offset)
+        noises = 1 / (b * share * (1 - share)).clamp_min(_LEAST_PRECISION)
+        longest = _LONGEST_STEP + noises
+        step = torch.maximum(torch.minimum((a - b * share) * noises, longest), -longest)
+        return Sites(mean + step, noises / stats[..., WEIGHT])
 
     def refreshed(self, stats: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, hyper: Hyper) -> torch.Tensor:
+        if self.auxiliary == "curvature":
+            return mean[:, None]
         psi = mean + self._shape(stats, hyper).offset
         return (psi.square() + variance).sqrt()[:, None]
 
@@ -90,7 +119,8 @@ class Binomial(LogisticCounts):
             )
 
     def initial_mean(self, stats: np.ndarray) -> np.ndarray:
-        successes, trials = stats[:, TARGET].sum() + 0.5, stats[:, GIVEN].sum() + 1
+        weights = stats[:, WEIGHT]
+        successes, trials = weights @ stats[:, TARGET] + 0.5, weights @ stats[:, GIVEN] + 1
         return np.array(math.log(successes / (trials - successes)))
 
     def _shape(self, stats: torch.Tensor, hyper: Hyper) -> _Shape:
@@ -114,7 +144,7 @@ class NegativeBinomial(LogisticCounts):
 
     def initial_mean(self, stats: np.ndarray) -> np.ndarray:
         exposure = np.exp(stats[:, GIVEN] - stats[:, GIVEN].max())
-        rate = (stats[:, TARGET].sum() + 0.5) / exposure.sum()
+        rate = (stats[:, WEIGHT] @ stats[:, TARGET] + 0.5) / (stats[:, WEIGHT] @ exposure)
         return np.array(math.log(rate) - stats[:, GIVEN].max())
 
     def _shape(self, stats: torch.Tensor, hyper: Hyper) -> _Shape:

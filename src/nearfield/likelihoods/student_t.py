@@ -15,8 +15,7 @@ import torch
 from nearfield.likelihoods._base import GIVEN, NOISE_FLOOR, TARGET, Hyper, Parameter, Sites, Weighted
 from nearfield.likelihoods.gaussian import check_noisy
 
-_NODES = 48  # of the trapezoidal rule over log lambda; its error falls exponentially
-_SPREAD = 12.0  # standard deviations of log lambda, to the left; a third to the right, where the density falls faster
+_NODES = 64  # of the trapezoidal rule over log lambda; its error falls exponentially
 
 
 class StudentT(Weighted):
@@ -35,7 +34,8 @@ class StudentT(Weighted):
         check_noisy(stats)
 
     def initial_auxiliary(self, stats: torch.Tensor) -> torch.Tensor:
-        return torch.ones(len(stats), 1, dtype=stats.dtype)
+        """As if f were zero everywhere and all of the variance noise: what is far out counts for little."""
+        return 5 / (4 + stats[:, TARGET : TARGET + 1].square())
 
     def sites(
         self,
@@ -58,17 +58,37 @@ class StudentT(Weighted):
     ) -> torch.Tensor:
         """log of the integral over lambda of Gamma(lambda; nu/2, nu/2) N(y; mean, variance + s^2 / lambda)."""
         half = hyper["log_df"].exp() / 2
-        log_lambda, log_step = _log_lambda_grid(float(half.detach()), mean.dtype)
+        variance = variance + stats[:, GIVEN]
+        residual2 = (stats[:, TARGET] - mean).square()
+        with torch.no_grad():
+            log_lambda, step = _log_lambda_grid(half, variance, hyper["log_noise"].exp(), residual2)
         log_prior = half * half.log() - torch.lgamma(half) + half * (log_lambda - log_lambda.exp())  # in log lambda
-        total = (variance + stats[:, GIVEN])[:, None] + hyper["log_noise"].exp() * torch.exp(-log_lambda)
-        residual2 = (stats[:, TARGET] - mean).square()[:, None]
-        log_normal = -0.5 * (torch.log(total) + residual2 / total + math.log(2 * math.pi))
-        return torch.logsumexp(log_prior + log_normal, -1) + log_step
+        total = variance[:, None] + hyper["log_noise"].exp() * torch.exp(-log_lambda)
+        log_normal = -0.5 * (torch.log(total) + residual2[:, None] / total + math.log(2 * math.pi))
+        return torch.logsumexp(log_prior + log_normal, -1) + torch.log(step)
 
 
-def _log_lambda_grid(half: float, dtype: torch.dtype) -> tuple[torch.Tensor, float]:
-    """Equally spaced log lambda (q,) that cover Gamma(half, half), and the log of their distance."""
-    deviation = math.sqrt(1 / half + 1 / (2 * half * half))  # about that of log lambda, from above
-    low, high = -_SPREAD * deviation, _SPREAD / 3 * deviation
-    grid = torch.linspace(low, high, _NODES, dtype=dtype)
-    return grid, math.log((high - low) / (_NODES - 1))
+def _log_lambda_grid(
+    half: torch.Tensor, variance: torch.Tensor, noise: torch.Tensor, residual2: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Equally spaced log lambda (b, q) around the mode of each row's integrand, and their distance (b,).
+
+    An outlier of r scales moves the mode to about -2 log r. To its left the integrand falls like lambda^half at least,
+    to its right like a normal density and faster.
+    """
+
+    def slope(u: torch.Tensor) -> torch.Tensor:
+        spread = noise * torch.exp(-u)
+        total = variance + spread
+        return half * (1 - torch.exp(u)) + 0.5 * spread / total * (1 - residual2 / total)
+
+    low, high = torch.full_like(variance, -1500.0), torch.full_like(variance, 10.0)
+    for _ in range(60):
+        middle = (low + high) / 2
+        rising = torch.nan_to_num(slope(middle), nan=1.0) > 0
+        low, high = torch.where(rising, middle, low), torch.where(rising, high, middle)
+    bend = (slope(low - 1e-4) - slope(low + 1e-4)) / 2e-4
+    width = 1 / torch.sqrt(torch.nan_to_num(bend, nan=0.0).clamp_min(1e-3))
+    left, right = torch.maximum(10 * width, 25 / half), 8 * width
+    steps = torch.linspace(0, 1, _NODES, dtype=variance.dtype)
+    return (low - left)[:, None] + (left + right)[:, None] * steps, (left + right) / (_NODES - 1)

@@ -1,0 +1,588 @@
+"""GPClassifier as its users meet it."""
+
+from __future__ import annotations
+
+import pickle
+import string
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from estimator_data import (
+    crash_after_checkpoint,
+    labelled,
+    load_forged,
+    log_odds,
+    on_rows,
+    quick_classifier,
+    through_file,
+    with_engine,
+)
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from nearfield import GPClassifier, ModelFileError
+from nearfield.likelihoods.classes import AUXILIARY
+
+pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
+
+LABELS = {  # a label for each of the classes 0, 1, 2, ascending
+    "strings": np.array(["ant", "bee", "ü"]),
+    "objects": np.array(["ant", "bee", "ü"], dtype=object),
+    "gaps": np.array([-7, 3, 1000]),
+    "bytes": np.array([2, 5, 200], dtype=np.uint8),
+    "floats": np.array([-1.0, 0.0, 4.0]),
+    "bools": np.array([False, True]),
+}
+
+
+@parametrize_with_checks([GPClassifier(max_steps=20, refresh_every=10)])
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+def assert_probabilities(p, rows, classes):
+    assert p.shape == (rows, classes)
+    assert np.isfinite(p).all()
+    assert (p >= 0).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-12)
+
+
+# --- labels ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_every_kind(kind, tmp_path):
+    """The names of the classes change nothing but the names, and survive the file with predictions and updates."""
+    names = LABELS[kind]
+    X, y = labelled(classes=len(names))
+    model, plain = quick_classifier(k=20).fit(X[:90], names[y[:90]]), quick_classifier(k=20).fit(X[:90], y[:90])
+    np.testing.assert_array_equal(model.classes_, names)
+    p = model.predict_proba(X)
+    assert_probabilities(p, len(X), len(names))
+    np.testing.assert_array_equal(p, plain.predict_proba(X))
+    np.testing.assert_array_equal(model.predict(X), names[p.argmax(axis=1)])
+    assert model.predict(X).dtype == names.dtype
+    assert model.score(X, names[y]) == plain.score(X, y)
+    assert model.log_score(X, names[y]) == pytest.approx(np.log(p[np.arange(len(X)), y]).mean(), abs=1e-12)
+
+    loaded = through_file(model, tmp_path)
+    np.testing.assert_array_equal(loaded.classes_, names)
+    for method in ("predict", "predict_proba", "predict_log_proba"):
+        np.testing.assert_array_equal(getattr(loaded, method)(X), getattr(model, method)(X))
+    for ours, theirs in zip(loaded.loo_, model.loo_, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    model.update(X[90:], names[y[90:]])
+    np.testing.assert_array_equal(loaded.update(X[90:], names[y[90:]]).predict_proba(X), model.predict_proba(X))
+    assert len(loaded.loo_.log_score) == len(X)
+
+
+def test_labels_of_data_frames():
+    X, y = labelled()
+    names = np.array(["no", "yes"])[y]
+    expected = quick_classifier().fit(X, names).predict(X)
+    for column in (pd.Series(names), pd.Series(names, dtype="category"), pl.Series(names), names.tolist()):
+        model = quick_classifier().fit(X, column)
+        np.testing.assert_array_equal(model.classes_, ["no", "yes"])
+        np.testing.assert_array_equal(model.predict(X), expected)
+
+
+def test_as_many_classes_as_letters():
+    """Each class has a cluster of its own, so every one of them can be told."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(26), 8)
+    X = np.column_stack([y % 6, y // 6]) + 0.1 * rng.standard_normal((len(y), 2))
+    letters = np.array(list(string.ascii_lowercase))
+    model = quick_classifier(k=16).fit(X, letters[y])
+    assert_probabilities(model.predict_proba(X), len(X), 26)
+    assert model.score(X, letters[y]) > 0.9
+    assert_probabilities(model.loo_.probability, len(X), 26)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.zeros(20), "only one class is present"),
+        (np.array(["a"] * 20), "only one class is present"),
+        (np.linspace(0, 1, 20), "Unknown label type: continuous"),
+        (np.array([0, 1, np.nan] * 6 + [0, 1]), "NaN"),
+        (np.zeros((20, 2)), "1d array"),
+        (np.array([0, 1] * 9), "inconsistent numbers of samples"),
+    ],
+)
+def test_bad_labels_are_named(y, message):
+    model = quick_classifier()
+    with pytest.raises(ValueError, match=message):
+        model.fit(labelled(20)[0], y)
+    with pytest.raises(NotFittedError):
+        model.predict(labelled(20)[0])
+
+
+def test_a_class_that_weights_leave_out_is_no_class():
+    X, y = labelled(classes=3)
+    assert quick_classifier().fit(X, y, sample_weight=(y != 1).astype(float)).classes_.tolist() == [0, 2]
+    with pytest.raises(ValueError, match="only one class is present"):
+        quick_classifier().fit(X, y, sample_weight=(y == 1).astype(float))
+
+
+@pytest.mark.parametrize("names", [LABELS["strings"], LABELS["objects"], LABELS["gaps"], LABELS["bools"]])
+@pytest.mark.parametrize("unknown", ["zebra", "aardvark", 4, 5000, 0.5, None])
+def test_an_unknown_label_is_named(names, unknown):
+    X, y = labelled(30, classes=len(names))
+    model = quick_classifier().fit(X, names[y])
+    before = model.predict_proba(X)
+    for call in (model.update, model.log_score):
+        with pytest.raises(ValueError):
+            call(X[:1], np.array([unknown], dtype=None if isinstance(unknown, str) else object))
+        with pytest.raises(ValueError):
+            call(X[:1], [unknown])
+    np.testing.assert_array_equal(model.predict_proba(X), before)
+    assert model.n_rows_ == 30
+
+
+def test_the_message_about_an_unknown_label_says_what_to_do():
+    X, y = labelled(30)
+    model = quick_classifier().fit(X, np.array(["no", "yes"])[y])
+    with pytest.raises(ValueError, match=r"label .*'maybe'.* was not among .*'no', 'yes'.*: fit again"):
+        model.update(X[:2], ["yes", "maybe"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"auxiliary": "gibbs"}, "auxiliary is 'gibbs': expected one of 'tied', 'conjugate', 'lognormal'"),
+        ({"class_kernels": "mine"}, "class_kernels is 'mine': expected one of 'shared', 'own'"),
+        ({"kernel": "matern"}, "unknown kernel 'matern'"),
+        ({"k": 0}, "k is 0"),
+        ({"engine": "gpu"}, "engine is 'gpu'"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        GPClassifier(**arguments).fit(*labelled(20))
+
+
+# --- what is learned ------------------------------------------------------------------------------------------------
+
+
+def exclusive_or(n, rng):
+    X = rng.uniform(-1, 1, (n, 2))
+    return X, (X[:, 0] > 0) ^ (X[:, 1] > 0)
+
+
+def rings(n, rng):
+    X = rng.uniform(-1.5, 1.5, (n, 2))
+    return X, np.digitize(np.hypot(X[:, 0], X[:, 1]), [0.5, 1.0])
+
+
+@pytest.mark.parametrize("data", [exclusive_or, rings])
+@pytest.mark.parametrize("auxiliary", AUXILIARY)
+def test_borders_that_are_no_lines_are_learned(data, auxiliary):
+    rng = np.random.default_rng(0)
+    (X, y), (X_new, y_new) = data(400, rng), data(400, rng)
+    model = GPClassifier(auxiliary=auxiliary, k=24, max_steps=60, refresh_every=20, random_state=0).fit(X, y)
+    assert model.score(X_new, y_new) > 0.9
+
+
+@pytest.mark.parametrize("auxiliary", AUXILIARY)
+def test_probabilities_are_those_behind_the_labels(auxiliary):
+    X, y = labelled(600)
+    X_new, y_new = labelled(600, seed=1)
+    truth = expit(log_odds(X_new))
+    model = GPClassifier(auxiliary=auxiliary, max_steps=100, refresh_every=20, random_state=0).fit(X, y)
+    p = model.predict_proba(X_new)[:, 1]
+    assert np.abs(p - truth).mean() < 0.1
+    assert abs(p.mean() - truth.mean()) < 0.05
+    for part in np.array_split(np.argsort(p), 4):
+        assert abs(p[part].mean() - truth[part].mean()) < 0.1
+    constant = np.log(np.where(y_new == 1, y.mean(), 1 - y.mean())).mean()
+    assert model.log_score(X_new, y_new) > constant + 0.1
+    assert model.loo_.log_score.mean() == pytest.approx(model.log_score(X_new, y_new), abs=0.1)
+    assert model.summary_.left_out["nll"] == pytest.approx(-model.loo_.log_score.mean(), abs=1e-9)
+
+
+def test_own_kernels_find_the_columns_that_matter_to_each_class():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (400, 2))
+    y = np.where(np.sin(3 * X[:, 0]) > 0.5, 0, np.where(np.sin(3 * X[:, 1]) > 0, 1, 2))
+    model = GPClassifier(class_kernels="own", max_steps=60, refresh_every=20, k=20, random_state=0).fit(X, y)
+    assert model.length_scales_.shape == (3, 2)
+    assert model.length_scales_[0, 0] < model.length_scales_[0, 1]
+    assert len(model.feature_relevance_) == 2
+    assert model.score(X, y) > 0.9
+    two = quick_classifier(class_kernels="own").fit(X, y > 0)
+    assert two.length_scales_.shape == (2,)
+
+
+def test_without_calibration_the_head_is_plain():
+    X, y = labelled(classes=3)
+    model = quick_classifier(calibrated=False, k=10).fit(X, y)
+    assert not model._fit.predictor.head.fitted
+    assert_probabilities(model.predict_proba(X), len(X), 3)
+
+
+# --- few rows of a class --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_two_positives_in_two_thousand_rows(calibrated):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((2000, 2)), np.zeros(2000, dtype=int)
+    y[:2] = 1
+    model = quick_classifier(k=32, calibrated=calibrated).fit(X, y)
+    p = model.predict_proba(rng.standard_normal((500, 2)))
+    assert_probabilities(p, 500, 2)
+    assert (p[:, 0] > 0.5).all()
+    assert (p[:, 1] > 0).all()
+    assert p[:, 1].mean() < (0.01 if calibrated else 0.1)
+    assert np.isfinite(model.loo_.log_score).all()
+    assert np.isfinite(model.summary_.left_out["nll"])
+
+
+def test_a_class_that_no_neighbour_has_is_unlikely_and_possible():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 40)
+    X = 10 * np.array([[0, 0], [1, 0], [0, 1]])[y] + rng.standard_normal((120, 2))
+    model = quick_classifier(k=3).fit(X, y)
+    p = model.predict_proba(X)
+    assert_probabilities(p, 120, 3)
+    assert (p > 0).all()
+    assert model.score(X, y) > 0.95
+    far = model.predict_proba(np.array([[1e3, 1e3], [1e20, -1e20], [1e100, 0.0]]))
+    assert_probabilities(far, 3, 3)
+
+
+@pytest.mark.parametrize("auxiliary", AUXILIARY)
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_a_handful_of_rows(n, auxiliary):
+    X, y = labelled(n)
+    model = quick_classifier(auxiliary=auxiliary).fit(X, y)
+    assert_probabilities(model.predict_proba(X), n, 2)
+    assert_probabilities(model.loo_.probability, n, 2)
+    assert np.isfinite(model.loo_.log_score).all()
+
+
+# --- equal inputs and weights ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("auxiliary", AUXILIARY)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_weights_are_repetitions_and_zero_is_no_row(auxiliary, classes):
+    """Equal inputs are kept as one, so the two fits see the same numbers."""
+    X, y = labelled(60, classes)
+    weights = np.random.default_rng(0).integers(0, 4, 60)
+    weights[:classes] = 1
+    arguments = {"auxiliary": auxiliary, "k": 12}
+    weighted = quick_classifier(**arguments).fit(X, y, sample_weight=weights)
+    repeated = quick_classifier(**arguments).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    assert weighted.n_rows_ == (weights > 0).sum()
+    X_new = labelled(50, seed=5)[0]
+    np.testing.assert_array_equal(weighted.predict_proba(X_new), repeated.predict_proba(X_new))
+    kept = weights[weights > 0]
+    np.testing.assert_array_equal(np.repeat(weighted.loo_.log_score, kept), repeated.loo_.log_score)
+
+
+def test_fractional_weights_and_their_unit_are_fine():
+    X, y = labelled(60)
+    rng = np.random.default_rng(0)
+    model = quick_classifier().fit(X, y, sample_weight=rng.uniform(1e-3, 1.5, 60))
+    assert_probabilities(model.predict_proba(X), 60, 2)
+    assert np.isfinite(model.loo_.log_score).all()
+    whole, near = (quick_classifier().fit(X, y, sample_weight=np.full(60, w)) for w in (1.0, 1 + 1e-9))
+    np.testing.assert_allclose(whole.predict_proba(X), near.predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("auxiliary", AUXILIARY)
+def test_conflicting_labels_at_equal_inputs_give_their_share(auxiliary):
+    """Fourteen distinct inputs, as in tables of categories: the probability is the share seen at the input."""
+    rng = np.random.default_rng(0)
+    cells = np.array([[a, b, c] for a in range(4) for b in range(2) for c in range(2)][:14], dtype=float)
+    share = expit(rng.normal(0, 1.5, 14))
+    cell = rng.integers(0, 14, 2200)
+    y = (rng.random(2200) < share[cell]).astype(int)
+    model = GPClassifier(auxiliary=auxiliary, max_steps=100, refresh_every=20, random_state=0).fit(cells[cell], y)
+    assert len(model._fit.predictor.rows) == 14
+    seen = np.array([y[cell == c].mean() for c in range(14)])
+    np.testing.assert_allclose(model.predict_proba(cells)[:, 1], seen, atol=0.1)
+    assert model.loo_.probability.shape == (2200, 2)
+    left_out = np.array([model.loo_.probability[cell == c, 1].mean() for c in range(14)])
+    np.testing.assert_allclose(left_out, seen, atol=0.1)
+    assert np.abs(left_out - seen).mean() < 0.04
+
+
+def test_left_out_labels_at_equal_inputs_lose_one_label_only():
+    """Two labels of the same class at one input have the same left-out prediction; it is the model without one."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.standard_normal((30, 2)), 3, axis=0)
+    y = rng.integers(0, 2, 90)
+    model = quick_classifier(k=8).fit(X, y)
+    for i in (0, 31, 89):
+        counts = np.stack([np.bincount(labels, minlength=2) for labels in y.reshape(30, 3)]).astype(float)
+        counts[i // 3, y[i]] -= 1
+        p = on_rows(model, X[::3], counts).predict_proba(X[i : i + 1])[0]
+        np.testing.assert_allclose(model.loo_.probability[i], p, atol=1e-10)
+        assert model.loo_.log_score[i] == pytest.approx(np.log(p[y[i]]), abs=1e-9)
+
+
+# --- oracles --------------------------------------------------------------------------------------------------------
+
+# Left out, the neighbours' own auxiliaries have still seen the row's label, and in an update those of the old rows have
+# not yet seen the new ones: probabilities differ by 0.03 at most. The tied weights depend on no label,
+# so there is nothing to forget or to learn.
+SLACK = {"tied": 1e-10, "conjugate": 0.06}
+
+
+@pytest.mark.parametrize("auxiliary", SLACK)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_left_out_predictions_are_those_of_a_model_without_the_row(auxiliary, classes):
+    X, y = labelled(80, classes)
+    model = quick_classifier(k=10, auxiliary=auxiliary).fit(X, y)
+    assert model.loo_.probability.shape == (80, classes)
+    for i in (0, 17, 79):
+        keep = np.arange(80) != i
+        p = on_rows(model, X[keep], np.eye(classes)[y[keep]], settle_k=10).predict_proba(X[i : i + 1])[0]
+        np.testing.assert_allclose(model.loo_.probability[i], p, atol=SLACK[auxiliary])
+        assert model.loo_.log_score[i] == pytest.approx(np.log(model.loo_.probability[i, y[i]]), abs=1e-12)
+
+
+@pytest.mark.parametrize("auxiliary", SLACK)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_update_equals_a_model_built_with_all_rows(auxiliary, classes):
+    X, y = labelled(500, classes)
+    model = quick_classifier(k=20, auxiliary=auxiliary).fit(X[:400], y[:400])
+    grown = pickle.loads(pickle.dumps(model)).update(X[400:450], y[400:450]).update(X[450:], y[450:])
+    assert grown.n_rows_ == len(grown.loo_.log_score) == 500
+    X_new = labelled(100, seed=3)[0]
+    whole = on_rows(model, X, np.eye(classes)[y], settle_k=20).predict_proba(X_new)
+    np.testing.assert_allclose(grown.predict_proba(X_new), whole, atol=SLACK[auxiliary])
+    assert np.abs(model.predict_proba(X_new) - whole).max() > SLACK[auxiliary]
+
+
+def test_update_makes_certain_what_it_shows():
+    X, y = labelled(100)
+    model = quick_classifier(k=20).fit(X, y)
+    spot = np.array([[0.1, 0.2]])
+    up, down = (
+        pickle.loads(pickle.dumps(model)).update(np.repeat(spot, 30, axis=0), np.full(30, label)).predict_proba(spot)
+        for label in (1, 0)
+    )
+    assert up[0, 1] > model.predict_proba(spot)[0, 1] > down[0, 1]
+    heavy = pickle.loads(pickle.dumps(model)).update(spot, [1], sample_weight=[30.0])
+    np.testing.assert_array_equal(heavy.predict_proba(spot), up)
+    with pytest.raises(ValueError, match="4 features"):
+        model.update(np.ones((2, 4)), [0, 1])
+
+
+@pytest.mark.parametrize("auxiliary", AUXILIARY)
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("class_kernels", ["shared", "own"])
+def test_engines_agree(auxiliary, classes, class_kernels):
+    """On the same hyper-parameters; and after training with either, which differs by what rounding adds up to."""
+    X, y = labelled(40, classes)
+    arguments = {"auxiliary": auxiliary, "k": 8, "class_kernels": class_kernels, "max_steps": 4, "refresh_every": 2}
+    fused = quick_classifier(**arguments).fit(X, y)
+    reference = with_engine(fused, "batched")
+    np.testing.assert_allclose(fused.predict_proba(X), reference.predict_proba(X), atol=1e-8)
+    np.testing.assert_allclose(fused.loo_.probability, reference.loo_.probability, atol=1e-8)
+    batched = quick_classifier(engine="batched", **arguments).fit(X, y)
+    np.testing.assert_allclose(fused.predict_proba(X), batched.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("auxiliary", AUXILIARY)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_same_seed_same_bits_with_any_number_of_threads(auxiliary, classes, monkeypatch):
+    X, y = labelled(400, classes)
+    found = []
+    for threads in ("1", "2"):
+        monkeypatch.setenv("NEARFIELD_THREADS", threads)
+        model = quick_classifier(auxiliary=auxiliary, k=16).fit(X, y)
+        found.append((model.k_, model.predict_proba(X), model.loo_.probability))
+    assert found[0][0] == found[1][0]
+    for one, two in zip(found[0][1:], found[1][1:], strict=True):
+        np.testing.assert_array_equal(one, two)
+    one_by_one = [model.predict_proba(row[None])[0] for row in X[:10]]
+    np.testing.assert_array_equal(one_by_one, found[0][1][:10])
+
+
+# --- tables, pickle, files ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_data_frames_and_column_names(frame, tmp_path):
+    X, y = labelled()
+    table = frame({"depth": X[:, 0], "speed": X[:, 1]})
+    model = quick_classifier().fit(table, y)
+    assert list(model.feature_names_in_) == list(model.feature_relevance_) == ["depth", "speed"]
+    np.testing.assert_array_equal(model.predict_proba(table), quick_classifier().fit(X, y).predict_proba(X))
+    loaded = through_file(model, tmp_path)
+    for fitted in (model, loaded):
+        with pytest.raises(ValueError, match=r"(?s)unseen at fit time:\n- sped\n.*yet now missing:\n- speed"):
+            fitted.predict(frame({"depth": X[:, 0], "sped": X[:, 1]}))
+    text = frame({"depth": X[:, 0], "speed": ["fast"] * len(X)})
+    with pytest.raises(ValueError, match=r"column 'speed' is not numeric .*'fast'"):
+        quick_classifier().fit(text, y)
+    gaps = frame({"depth": X[:, 0], "speed": np.where(np.arange(len(X)) < 3, np.nan, X[:, 1])})
+    with pytest.raises(ValueError, match="NaN: column 'speed' has 3 missing"):
+        quick_classifier().fit(gaps, y)
+
+
+def test_pickle_clone_and_grid_search():
+    X, y = labelled(100, classes=3)
+    names = LABELS["strings"][y]
+    model = quick_classifier(auxiliary="conjugate").fit(X, names)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), model.predict_proba(X))
+    copy = clone(model)
+    assert copy.get_params() == model.get_params()
+    assert not hasattr(copy, "classes_")
+    pipeline = make_pipeline(StandardScaler(), quick_classifier())
+    search = GridSearchCV(pipeline, {"gpclassifier__k": [5, 20]}, cv=2, scoring="neg_log_loss").fit(X, names)
+    assert -1.2 < search.best_score_ < 0
+
+
+@pytest.mark.parametrize("auxiliary", AUXILIARY)
+@pytest.mark.parametrize("class_kernels", ["shared", "own"])
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_a_loaded_model_is_the_saved_one(auxiliary, class_kernels, calibrated, tmp_path):
+    X, y = labelled(60, classes=3)
+    arguments = {"auxiliary": auxiliary, "class_kernels": class_kernels, "calibrated": calibrated, "k": 10}
+    model = quick_classifier(**arguments).fit(X, y)
+    loaded = through_file(model, tmp_path)
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    np.testing.assert_array_equal(loaded.loo_.probability, model.loo_.probability)
+    np.testing.assert_array_equal(loaded.length_scales_, model.length_scales_)
+    assert loaded.get_params() == {**model.get_params(), "random_state": None}
+    assert loaded.summary_ == model.summary_
+
+
+def test_weighted_and_equal_rows_survive_the_file(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 3, (80, 2)).astype(float), rng.integers(0, 3, 80)
+    model = quick_classifier().fit(X, y, sample_weight=rng.integers(0, 3, 80) + 0.25)
+    loaded = through_file(model, tmp_path)
+    np.testing.assert_array_equal(loaded.loo_.probability, model.loo_.probability)
+    np.testing.assert_array_equal(loaded.loo_.log_score, model.loo_.log_score)
+
+
+def classes_of(*labels):
+    return lambda header, arrays: header["target"].update(classes=list(labels))
+
+
+def kind_of(kind):
+    return lambda header, arrays: header["target"].update(kind=kind)
+
+
+def place(number):
+    return lambda header, arrays: arrays["target.places"].__setitem__(3, number)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (classes_of("a", "b"), "labels"),
+        (classes_of("a", "b", "c", "d"), "labels"),
+        (classes_of("a", "b", ["c"]), "labels"),
+        (classes_of("a", "b", None), "labels"),
+        (classes_of("a", "b", {}), "labels"),
+        (classes_of("a", "c", "b"), "labels"),
+        (classes_of("a", "a", "b"), "labels"),
+        (classes_of("a", "b", 3), "labels"),
+        (lambda h, a: h["target"].update(classes="abc"), "classes"),
+        (lambda h, a: h["target"].pop("classes"), "classes"),
+        (kind_of("<i8"), "labels"),
+        (kind_of("nonsense"), "labels"),
+        (kind_of("V8"), "labels"),
+        (kind_of("M8[s]"), "labels"),
+        (kind_of("i4,i4"), "labels"),
+        (kind_of("U999999999"), "labels"),
+        (kind_of(7), "kind"),
+        (lambda h, a: h["target"].update(classes=[1, 2, 2**70], kind="<i8"), "labels"),
+        (lambda h, a: h["target"].update(classes=[0.1, 0.2, 0.3], kind="<i8"), "labels"),
+        (lambda h, a: h["target"].update(classes=[1, 2, 300], kind="|u1"), "labels"),
+        (lambda h, a: h["target"].update(classes=[0, 1, 2], kind="|b1"), "labels"),
+        (place(-1), "target.places"),
+        (place(60), "target.places"),
+        (lambda h, a: a.pop("target.places"), "target.places"),
+        (lambda h, a: a.update({"target.places": a["target.places"].astype(float)}), "target.places"),
+        (lambda h, a: a.update({"target.places": a["target.places"][:, None]}), "target.places"),
+        (lambda h, a: h.update(target=[]), "target"),
+        (lambda h, a: h["likelihood"].update(name="poisson"), "its likelihood is 'poisson'"),
+        (lambda h, a: h["likelihood"].update(name="bernoulli"), "bernoulli"),
+        (lambda h, a: h["likelihood"].update(name="gaussian"), "rows.auxiliary"),
+        (lambda h, a: h["likelihood"].update(name="binomial"), "rows.auxiliary"),
+        (lambda h, a: h["likelihood"].update(classes=2), "rows.stats"),
+        (lambda h, a: h["likelihood"].update(classes=-3), "classes"),
+        (lambda h, a: h["likelihood"].update(classes=10**12), "rows.stats"),
+        (lambda h, a: h["likelihood"].update(auxiliary="gibbs"), "gibbs"),
+        (lambda h, a: h["likelihood"].update(auxiliary="tied"), "rows.auxiliary"),
+        (lambda h, a: h["likelihood"].update(auxiliary="lognormal"), "rows.auxiliary"),
+        (lambda h, a: a.update({"rows.auxiliary": a["rows.auxiliary"][:, :2]}), "rows.auxiliary"),
+        (lambda h, a: a.update({"rows.auxiliary": a["rows.auxiliary"][:-1]}), "rows.auxiliary"),
+        (lambda h, a: a["rows.auxiliary"].__setitem__((0, 0), np.inf), "rows.auxiliary"),
+        (lambda h, a: a["rows.stats"].__setitem__((0, slice(None)), 0.0), "rows.stats"),
+        (lambda h, a: a["rows.stats"].__setitem__((0, 0), -1.0), "rows.stats"),
+        (lambda h, a: a["rows.stats"].__setitem__((slice(None), slice(1, 3)), 0.0), "rows.stats"),
+        (lambda h, a: a["head.shares"].__setitem__(0, -0.5), "head.shares"),
+        (lambda h, a: a["head.shares"].__setitem__(slice(None), 0.0), "head"),
+        (lambda h, a: a.update({"head.offsets": np.zeros(2)}), "head.offsets"),
+        (lambda h, a: h["head"].update(surprise=1.5), "head"),
+        (lambda h, a: h["head"].update(log_slope=None), "log_slope"),
+        (lambda h, a: h["head"].pop("coupling"), "head"),
+        (lambda h, a: a.update({"hyper.log_lengths": np.zeros((2, 2))}), "hyper.log_lengths"),
+        (lambda h, a: a["hyper.mean"].__setitem__(0, 1e9), "hyper.mean"),
+        (lambda h, a: h.update(estimator="GPRegressor"), "holds a 'GPRegressor'"),
+        (lambda h, a: h["parameters"].pop("auxiliary"), "parameters are"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(tmp_path, change, message, forgeable):
+    with pytest.raises(ModelFileError, match=message) as caught:
+        load_forged(forgeable, tmp_path, change)
+    assert "bad.nearfield" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def forgeable():
+    X, y = labelled(60, classes=3)
+    return quick_classifier(auxiliary="conjugate", k=10).fit(X, LABELS["strings"][y])
+
+
+@pytest.mark.parametrize("name", ["log_slope", "log_spread", "log_power", "coupling", "offsets"])
+@pytest.mark.parametrize("value", [1e308, -1e308, 20.0, -20.0])
+def test_a_forged_head_is_refused_or_gives_probabilities(tmp_path, name, value, forgeable):
+    def change(header, arrays):
+        if name == "offsets":
+            arrays["head.offsets"][0] = value
+        else:
+            header["head"][name] = value
+
+    if abs(value) > 1e300:
+        with pytest.raises(ModelFileError, match="out of range"):
+            load_forged(forgeable, tmp_path, change)
+    else:
+        assert_probabilities(load_forged(forgeable, tmp_path, change).predict_proba(labelled(60)[0]), 60, 3)
+
+
+@pytest.mark.parametrize("auxiliary", AUXILIARY)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_crashed_fit_resumes_from_its_checkpoint(auxiliary, classes, tmp_path, monkeypatch):
+    X, y = labelled(400, classes)
+    path = tmp_path / "fit.checkpoint"
+    arguments = {"auxiliary": auxiliary, "max_steps": 40, "refresh_every": 10, "k": 10, "checkpoint": path}
+    whole = quick_classifier(**arguments).fit(X, y)
+    assert not path.exists()
+    crash_after_checkpoint(monkeypatch, lambda: quick_classifier(**arguments).fit(X, y))
+    assert path.exists()
+    with pytest.raises(ValueError, match="belongs to other data or settings"):
+        quick_classifier(**arguments).fit(X, 1 - (y > 0))
+    other = next(name for name in AUXILIARY if name != auxiliary)
+    with pytest.raises(ValueError, match="belongs to other data or settings"):
+        quick_classifier(**{**arguments, "auxiliary": other}).fit(X, y)
+    resumed = quick_classifier(**arguments).fit(X, y)
+    assert not path.exists()
+    np.testing.assert_array_equal(resumed.predict_proba(X), whole.predict_proba(X))
+    np.testing.assert_array_equal(resumed.loo_.probability, whole.loo_.probability)
