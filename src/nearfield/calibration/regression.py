@@ -254,7 +254,9 @@ class RegressionMethod:
         return -0.5 * math.log(max(rows.crps(head), 1e-12) * max(rows.rmse(), 1e-12))
 
     def describe(self, rows: LeftOut, head: Head) -> str:
-        """Relative to the target's standard deviation, the unit that all data share."""
+        """Relative to the target's standard deviation, the unit that all data share (or its robust counterpart)."""
+        if self.robust:
+            return f"CRPS {rows.crps(head):.2%} of the target's median deviation"
         return f"RMSE {rows.rmse():.2%} and CRPS {rows.crps(head):.2%} of the target's standard deviation"
 
     def scores(self, rows: LeftOut, head: Head) -> dict[str, float]:

@@ -41,7 +41,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         learned by stochastic gradients.
     class_kernels : "shared", one kernel for all classes, or "own", one for each (slower); with more than two classes.
     calibrated : whether to correct the probabilities by what left-out rows tell.
-    max_steps : training steps at most, in whole refreshes; training stops earlier when the left-out score has settled.
+    max_steps : training steps, in whole refreshes; a stage ends earlier if the left-out score has clearly become worse.
     learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
         `refresh_every` steps.
     engine : "fused" (compiled) or "batched" (plain torch; slower, the reference).

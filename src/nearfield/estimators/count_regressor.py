@@ -32,7 +32,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     auxiliary : how counts become Gaussian sites: "curvature", by the second derivative of the likelihood; or
         "conjugate", by the Polya-Gamma augmentation, for counts that are not much larger than the dispersion.
     calibrated : whether to correct the predictive distribution by what left-out rows tell.
-    max_steps : training steps at most, in whole refreshes; training stops earlier when the left-out score has settled.
+    max_steps : training steps, in whole refreshes; a stage ends earlier if the left-out score has clearly become worse.
     learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
         `refresh_every` steps.
     engine : "fused" (compiled) or "batched" (plain torch; slower, the reference).
