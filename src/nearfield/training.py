@@ -23,6 +23,7 @@ from nearfield.neighbours import Groups, find_groups
 from nearfield.objectives import length_prior, loo_objective
 from nearfield.sweep import Sweeper
 
+_AUXILIARY_FACTOR = 10.0  # of the step size, for learned auxiliaries: each row is visited seldom
 _MOST_REJECTIONS = 20  # in a row; then something is wrong that smaller steps do not mend
 
 
@@ -80,7 +81,10 @@ class Run:
 
 def start(model: Model, rows: Rows, rng: np.random.Generator) -> Run:
     """A run at its beginning."""
-    return Run(model, rows, torch.optim.Adam(_learned(model, rows).values()), rng, Progress())
+    groups: list[dict[str, Any]] = [{"params": list(model.hyperparameters().values()), "factor": 1.0}]
+    if model.likelihood.learned_auxiliary:
+        groups.append({"params": [_learned(model, rows)["auxiliary"]], "factor": _AUXILIARY_FACTOR})
+    return Run(model, rows, torch.optim.Adam(groups), rng, Progress())
 
 
 def _learned(model: Model, rows: Rows) -> dict[str, torch.Tensor]:
@@ -119,7 +123,7 @@ def _refresh(run: Run, groups: Groups, stage: Stage, schedule: Schedule) -> None
     visited, places = np.unique(batches, return_inverse=True)
     ids = Sweeper(run.model, run.rows, groups).left_out_ids(visited, stage.k)
     for group in run.optimiser.param_groups:
-        group["lr"] = stage.learning_rate
+        group["lr"] = stage.learning_rate * group["factor"]
     scores, rejections = [], 0
     for batch, place in zip(batches, places.reshape(batches.shape), strict=True):
         taken, batch_scores = _step(run, torch.from_numpy(batch), torch.from_numpy(ids[place]))
@@ -166,8 +170,10 @@ def _step(run: Run, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.nd
     optimiser.zero_grad()
     moments = model.latent(rows, take(rows.inputs, left_out.row), ids, left_out, run.rng)
     scores = likelihood.log_predictive(moments.mean, moments.variance, left_out.stats, model.noise_model)
-    penalty = likelihood.penalty(take(rows.auxiliary, left_out.row))
-    loss = loo_objective(scores if penalty is None else scores - penalty, left_out.weights)
+    auxiliary = take(rows.auxiliary, left_out.row)
+    penalty, trust = likelihood.penalty(auxiliary), likelihood.trust(auxiliary)
+    weights = left_out.weights if trust is None else left_out.weights * trust
+    loss = loo_objective(scores if penalty is None else scores - penalty, weights)
     if likelihood.length_spread is not None:
         total = float(rows.observations.weights.sum())
         loss = loss + length_prior(model.log_lengths, likelihood.length_spread) / total

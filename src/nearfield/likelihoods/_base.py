@@ -108,6 +108,10 @@ class Likelihood(ABC):
     ) -> torch.Tensor:
         """log p (b,) of observations with statistics (b, S), the latent function having these moments."""
 
+    def trust(self, auxiliary: torch.Tensor) -> torch.Tensor | None:
+        """How much the scores of observations count in training, (b,), given the auxiliaries (b, A) of their rows."""
+        return None
+
     def penalty(self, auxiliary: torch.Tensor) -> torch.Tensor | None:
         """What each observation's score loses for the auxiliaries (b, A) of its row; None for nothing."""
         return None

@@ -15,6 +15,7 @@ import torch
 from nearfield.likelihoods._base import GIVEN, NOISE_FLOOR, TARGET, Hyper, Parameter, Sites, Weighted
 from nearfield.likelihoods.gaussian import check_noisy
 
+_OUTLIER = 0.05  # E[lambda] of a row ten scales off, with four degrees of freedom
 _NODES = 64  # of the trapezoidal rule over log lambda; its error falls exponentially
 
 
@@ -25,7 +26,7 @@ class StudentT(Weighted):
     parameters = MappingProxyType(
         {
             "log_noise": Parameter(math.log(0.05), math.log(1e-9), math.log(10.0)),  # of the squared scale
-            "log_df": Parameter(math.log(4.0), math.log(1.0), math.log(1e6)),
+            "log_df": Parameter(math.log(6.0), math.log(4.0), math.log(1e6)),
         }
     )
     auxiliaries = 1
@@ -52,6 +53,10 @@ class StudentT(Weighted):
         df, noise = hyper["log_df"].exp(), hyper["log_noise"].exp()
         squared = (stats[:, TARGET] - mean).square() + variance
         return ((df + 1) / (df + squared / noise))[:, None]
+
+    def trust(self, auxiliary: torch.Tensor) -> torch.Tensor | None:
+        """Nothing is learned from how badly an outlier is predicted: its score would only widen the noise."""
+        return (auxiliary[:, 0] > _OUTLIER).to(auxiliary.dtype)
 
     def log_predictive(
         self, mean: torch.Tensor, variance: torch.Tensor, stats: torch.Tensor, hyper: Hyper
