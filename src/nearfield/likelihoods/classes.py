@@ -95,15 +95,20 @@ class Classes(Likelihood):
         location, log_scale = auxiliary.chunk(2, -1)
         return lognormal_kl_quadrature(location, log_scale).sum(-1)
 
-    def _weights(self, auxiliary: torch.Tensor, rng: np.random.Generator | None) -> torch.Tensor:
-        """Mean weights of a trial, (b, k, C); while training with the log-normal, sampled ones."""
+    def _weights(self, trials: torch.Tensor, auxiliary: torch.Tensor, rng: np.random.Generator | None) -> torch.Tensor:
+        """Mean weights of the trials (b, k) of a row, (b, k, C); while training with the log-normal, sampled ones.
+
+        The mean of n samples is sampled as one log-normal of the same mean and an n-th of the variance.
+        """
         if self.auxiliary == "conjugate":
             return mean_weight(auxiliary)
         location, log_scale = auxiliary.chunk(2, -1)
         if rng is None:
             return lognormal_mean(location, log_scale)
         noise = torch.from_numpy(rng.standard_normal(tuple(location.shape))).to(location.dtype)
-        return lognormal_sample(location, log_scale, noise)
+        variance = torch.exp(2 * log_scale)
+        narrow = torch.log1p(torch.expm1(variance) / trials[..., None].clamp_min(1.0))
+        return lognormal_sample(location + 0.5 * (variance - narrow), 0.5 * torch.log(narrow), noise)
 
 
 class Bernoulli(Classes):
@@ -130,7 +135,7 @@ class Bernoulli(Classes):
         if self.auxiliary == "tied":
             noises = hyper["log_ridge"].exp() * scale2 / trials
         else:
-            noises = 1 / (trials * self._weights(auxiliary, rng)[..., 0])
+            noises = 1 / (trials * self._weights(trials, auxiliary, rng)[..., 0])
         return Sites(pull * noises, noises)
 
     def combined(self, positive: torch.Tensor, negative: torch.Tensor, coupling: torch.Tensor | float) -> torch.Tensor:
@@ -167,7 +172,7 @@ class OneAgainstAll(Classes):
         if self.auxiliary == "tied":
             ridge = hyper["log_ridge"].exp() / trials  # shared by all classes
             return Sites(pull / trials * hyper["log_amplitude"].exp(), ridge)
-        noises = 1 / (trials * self._weights(auxiliary, rng))
+        noises = 1 / (trials * self._weights(trials[..., 0], auxiliary, rng))
         return Sites(pull * noises, noises)
 
     def combined(self, positive: torch.Tensor, negative: torch.Tensor, coupling: torch.Tensor | float) -> torch.Tensor:
