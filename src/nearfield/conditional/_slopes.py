@@ -189,3 +189,30 @@ def contract_slopes(code, shape, x, ld, d, n, m, u, v, pairs, dc, value, slope, 
         for i in range(n):
             by_shape += dc[i] * shape_slope[i]
         out[d] = by_shape
+
+
+@njit(**FLAGS)
+def contract_kept(shape, x, ld, d, n, m, u, v, pairs, dc, slopes, shape_slopes, weights, sums, out):
+    """The same as `contract_slopes` from slopes that `correlations` kept, and dK = sum_p (u_p v_p' + v_p u_p') / 2.
+
+    `slopes` and `shape_slopes` are those of the pairs, a matrix, and of the cross-correlations, a vector.
+    """
+    sums[:] = 0
+    for j in range(0, n, COLUMNS):
+        start = (j // LANES) * LANES
+        pair_weights(slopes[0], j * ld, ld, j, start, m, u, v, pairs, weights, 0)
+        _contract(x, ld, d, j, COLUMNS, start, m, weights, sums)
+    for i in range(m):
+        weights[i] = dc[i] * slopes[1][i]
+    _contract(x, ld, d, m, 1, 0, m, weights, sums)
+    for e in range(d):
+        out[e] = -2 * _total(sums, e * LANES, (e + 1) * LANES)
+    if shape.size:
+        by_shape = sums.dtype.type(0)
+        for j in range(0, n, COLUMNS):
+            pair_weights(shape_slopes[0], j * ld, ld, j, (j // LANES) * LANES, m, u, v, pairs, weights, 0)
+            for c in range(min(COLUMNS, n - j)):
+                by_shape += _total(weights, c * ld + j + c + 1, c * ld + n)
+        for i in range(n):
+            by_shape += dc[i] * shape_slopes[1][i]
+        out[d] = by_shape

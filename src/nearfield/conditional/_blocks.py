@@ -1,0 +1,449 @@
+"""The closed form of several outputs on the CPU: each neighbourhood is built, factorised and differentiated in cache.
+
+As in `fused`, the matrix K of one row lies in the columns of a workspace, with further rows below it: P of
+cross-covariances, which the factorisation turns into B', and one of targets, which it turns into a'. Observations are
+in the order (neighbour, output), so K has a P x P block sum_q W_q W_q' k_q(i, j) for each pair of neighbours.
+
+The backward pass takes alpha and beta from the forward pass and builds the correlations again, with their slopes, for
+one latent function after the other. To it, dK and dc are their projections W_q' (.) W_q, of rank 2P. Nearly all that is
+not in `fused` already are sums of vectors over neighbours or outputs, `_mix`.
+"""
+
+# mypy: disallow-untyped-defs=False, check-untyped-defs=False
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from nearfield._compiled import compiled
+from nearfield._simd import COLUMNS, LANES, PANEL, _data, _Vectors
+from nearfield._threads import in_threads
+from nearfield.conditional._batched_blocks import OutputGradient, OutputProblem
+from nearfield.conditional._cholesky import FLAGS, factorise, solve_back
+from nearfield.conditional._slopes import contract_kept, correlations, count_neighbours, cross_correlations, gather
+from nearfield.conditional.fused import _JITTER, _MOST_JITTER, _SMALLEST_CHUNK, _aligned
+from nearfield.kernels import Kernel
+
+_GROUP = 4  # sums that `_mix_4` makes at once
+
+
+def _mix(group: int) -> Callable[..., Any]:
+    """Make `mix(factors, stride, at, vectors, length, place, count, out, start, step)`: sums of `count` vectors.
+
+    out[start + g * step + lane] = sum_c factors[c * stride + at + g] vectors[c * length + place + lane], g < group.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        factors, vectors, out = (_data(context, builder, signature.args[n], args[n]) for n in (0, 3, 7))
+        stride, at, length, place, count, start, step = (args[n] for n in (1, 2, 4, 5, 6, 8, 9))
+        v = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(v.type, [0.0] * LANES)) for _ in range(group)]
+        with cgutils.for_range(builder, count) as loop:
+            vector = v.load(vectors, builder.add(builder.mul(loop.index, length), place))
+            first = builder.add(builder.mul(loop.index, stride), at)
+            for g, total in enumerate(sums):
+                factor = v.load_splat(factors, builder.add(first, ir.Constant(at.type, g)))
+                builder.store(v.fma(factor, vector, builder.load(total)), total)
+        for g, total in enumerate(sums):
+            v.store(builder.load(total), out, builder.add(start, builder.mul(step, ir.Constant(step.type, g))))
+        return context.get_dummy_value()
+
+    @intrinsic
+    def mix(
+        typingctx: Any,
+        factors: Any,
+        stride: Any,
+        at: Any,
+        vectors: Any,
+        length: Any,
+        place: Any,
+        count: Any,
+        out: Any,
+        start: Any,
+        step: Any,
+    ) -> Any:
+        n = types.intp
+        return types.void(factors, n, n, vectors, n, n, n, out, n, n), codegen
+
+    return mix
+
+
+_mix_1 = _mix(1)
+_mix_4 = _mix(_GROUP)
+
+
+@njit(**FLAGS)
+def _rounded(n, unit):
+    return (n + unit - 1) // unit * unit
+
+
+@njit(**FLAGS)
+def _clear(x, value=0):
+    for i in range(x.size):  # a loop compiles sooner than an assignment to a slice
+        x[i] = value
+
+
+@njit(**FLAGS)
+def _scale(raw, inverse_lengths, ld, m, x):
+    """Coordinates in the length scales of one latent function."""
+    for e in range(inverse_lengths.size):
+        factor, given, out = inverse_lengths[e], raw[e * ld : (e + 1) * ld], x[e * ld : (e + 1) * ld]
+        for i in range(m + LANES):
+            out[i] = given[i] * factor
+
+
+@njit(**FLAGS)
+def _fill(values, cross, near, tiles, targets, noises, extra, a, ld, n, m, below):
+    """K, and below it the rows of cross-covariances and targets; the identity in the padding.
+
+    Column p of a block is a sum over q of tiles[q, p] = W[p, q] W_q, with zeros up to a whole vector. These fall on
+    what comes next, so what comes next is written later.
+    """
+    outputs, (latents, size) = targets.shape[1], tiles.shape
+    wide, stride = size // outputs, values.shape[1]
+    values, cross, tiles = values.reshape(-1), cross.reshape(-1), tiles.reshape(-1)
+    for j in range(n):
+        for p in range(outputs):
+            column = (j * outputs + p) * ld
+            i = max(n - _rounded(n - j, _GROUP), 0)  # from above the diagonal, if that makes whole groups
+            while (n - i) % _GROUP:
+                for h in range(wide - LANES, -1, -LANES):
+                    start = column + i * outputs + h
+                    _mix_1(values, stride, j * near + i, tiles, size, p * wide + h, latents, a, start, 0)
+                i += 1
+            while i < n:
+                for h in range(wide - LANES, -1, -LANES):
+                    start = column + i * outputs + h
+                    _mix_4(values, stride, j * near + i, tiles, size, p * wide + h, latents, a, start, outputs)
+                i += _GROUP
+            a[column + j * outputs + p] += noises[j, p] + extra
+            _clear(a[column + n * outputs : column + m])
+            for h in range(0, wide, LANES):
+                _mix_1(cross, near, j, tiles, size, p * wide + h, latents, a, column + m + h, 0)
+            _clear(a[column + m + outputs : column + m + below])
+            a[column + m + outputs] = targets[j, p]
+    for c in range(n * outputs, m):
+        _clear(a[c * ld + c // LANES * LANES : c * ld + m + below])
+        a[c * ld + c] = 1
+
+
+@njit(**FLAGS)
+def _sum_up(a, ld, n, m, below, prior, ks, part, total, mean, covariance, quad):
+    """Moments from running sums over the neighbours, given the first ks[0], ks[1], .. of them, or all n."""
+    outputs = len(prior)
+    _clear(total)
+    j = 0
+    for i in range(ks.size):
+        stop = min(ks[i], n)
+        for s in range(0, below, _GROUP):  # products of the rows below: B' B, and B' a in column P
+            for h in range(0, below, LANES):
+                first = j * outputs * ld + m
+                _mix_4(a, ld, first + s, a, ld, first + h, (stop - j) * outputs, part, s * below + h, below)
+        for s in range(total.size):
+            total[s] += part[s]
+        for s in range(outputs):
+            mean[i, s], quad[i, s] = total[s * below + outputs], quad[i - 1, s] if i else 0
+            for t in range(outputs):
+                covariance[i, s, t] = prior[s, t] - total[s * below + t]
+            covariance[i, s, s] = max(covariance[i, s, s], a.dtype.type(0))
+        while j < stop:
+            for p in range(outputs):  # e = L_jj a_j and the diagonal of L_jj L_jj'
+                e, variance = a.dtype.type(0), a.dtype.type(0)
+                for c in range(j * outputs, j * outputs + p + 1):
+                    factor = a[c * ld + j * outputs + p]
+                    e += factor * a[c * ld + m + outputs]
+                    variance += factor * factor
+                quad[i, p] += e * e / variance
+            j += 1
+
+
+@compiled(**FLAGS)
+def _forward(
+    code,
+    shape,
+    rows,
+    inverse_lengths,
+    tiles,
+    prior,
+    top,
+    query,
+    ids,
+    targets,
+    noises,
+    ks,
+    jitter,
+    differentiate,
+    mean,
+    covariance,
+    quad,
+    alpha,
+    beta,
+    jittered,
+):
+    """The closed form for a range of rows; see `FusedOutputs` for the outputs."""
+    b, k, outputs = targets.shape
+    latents, d = inverse_lengths.shape
+    dtype = query.dtype
+    kp, below = _rounded(k * outputs, LANES), _rounded(outputs + 1, LANES)
+    ld, near = kp + below, _rounded(k, LANES) + LANES  # column lengths of K and of the correlations
+    a = _aligned(kp * ld, dtype)
+    raw, x = _aligned(d * near, dtype), _aligned(d * near, dtype)
+    values = _aligned(latents * k * near, dtype).reshape(latents, k * near)
+    cross = _aligned(latents * near, dtype).reshape(latents, near)
+    slope, shape_slope, r2 = _aligned(near, dtype), _aligned(near, dtype), _aligned(near, dtype)
+    inverse = np.empty(PANEL, dtype)
+    lines = _aligned(kp * LANES, dtype)
+    solved = _aligned((outputs + 1) * kp, dtype).reshape(outputs + 1, kp)
+    part, total = np.empty(below * below, dtype), np.empty(below * below, dtype)
+    unit = np.ones(d, dtype)
+    _clear(values.reshape(-1))  # what is above the diagonal is read, not used
+    for r in range(b):
+        n = count_neighbours(ids[r])
+        mi, m = _rounded(n, LANES), _rounded(n * outputs, LANES)
+        gather(rows, query[r], unit, ids[r], n, mi, near, raw)
+        for q in range(latents):
+            _scale(raw, inverse_lengths[q], near, mi, x)
+            correlations(code, shape, x, near, d, n, mi, values[q], slope, shape_slope, 0, r2)
+            cross_correlations(code, shape, x, near, d, mi, cross[q], slope, shape_slope, r2)
+            for j in range(n):
+                values[q, j * near + j] = 1
+        extra, done = dtype.type(0), False
+        while not done and extra < _MOST_JITTER:
+            _fill(values, cross, near, tiles, targets[r], noises[r], extra * top, a, ld, n, m, below)
+            done = factorise(a, ld, m, below, inverse)
+            if not done:
+                extra = max(jitter, extra * 10)
+                jittered[r] += 1
+        if not done:  # the matrix was not finite
+            _clear(a, np.nan)
+        _sum_up(a, ld, n, m, below, prior, ks, part, total, mean[r], covariance[r], quad[r])
+        if differentiate:
+            solve_back(a, ld, m, outputs + 1, lines, solved)
+            for p in range(outputs):
+                for i in range(k):
+                    alpha[r, p, i] = solved[outputs, i * outputs + p] if i < n else 0
+                for s in range(outputs):
+                    for i in range(k):
+                        beta[r, p, s, i] = solved[s, i * outputs + p] if i < n else 0
+
+
+# --- the gradient: the vectors u_s = beta_s, alpha and v_s lie in slots of ld numbers, in this order -----------------
+
+
+@njit(**FLAGS)
+def _without_kernel(n, m, ld, alpha, beta, g_mean, g_covariance, gains, slots, line, dt, dv):
+    """dt and dv, which need no kernel; on the way, u_s, alpha and v_s of output p in slots[p], zero beyond n."""
+    outputs = len(alpha)
+    own = outputs + 1
+    for s in range(outputs):  # v_s = sum_t G_st u_t - g_s alpha
+        gains[outputs, s] = -g_mean[s]
+        for t in range(outputs):
+            gains[t, s] = g_covariance[s, t]
+    stride, factors = gains.shape[1], gains.reshape(-1)
+    _clear(dt[n:].reshape(-1))
+    _clear(dv[n:].reshape(-1))
+    for p in range(outputs):
+        out = slots[p]
+        _clear(out)
+        for i in range(n):
+            out[outputs * ld + i] = alpha[p, i]
+            for s in range(outputs):
+                out[s * ld + i] = beta[p, s, i]
+        for s in range(0, outputs, _GROUP):
+            for i in range(0, m, LANES):
+                _mix_4(factors, stride, s, out, ld, i, own, out, (own + s) * ld + i, ld)
+        for i in range(0, m, LANES):
+            _mix_1(g_mean, 1, 0, out, ld, i, outputs, line, i, 0)
+        for i in range(n):
+            dt[i, p] = line[i]
+        _clear(line[:m])
+        for s in range(outputs):
+            u, v = out[s * ld : (s + 1) * ld], out[(own + s) * ld : (own + s + 1) * ld]
+            for i in range(m):
+                line[i] += u[i] * v[i]
+        for i in range(n):
+            dv[i, p] = line[i]
+
+
+@njit(**FLAGS)
+def _mirror(values, ld, n, m):
+    """A whole symmetric matrix from its lower triangle, with ones on the diagonal and zeros in the padding."""
+    for j in range(n):
+        values[j * ld + j] = 1
+        for i in range(j + 1, n):
+            values[i * ld + j] = values[j * ld + i]
+    for j in range(n, m):
+        _clear(values[j * ld : j * ld + m])
+
+
+@njit(**{**FLAGS, "fastmath": {"contract", "nsz", "reassoc"}})
+def _dot(x, y):
+    total = x.dtype.type(0)
+    for i in range(x.size):
+        total += x[i] * y[i]
+    return total
+
+
+@njit(**FLAGS)
+def _by_mixing(q, n, m, ld, mixing, g_mean, g_covariance, slots, side, values, cross, given, products, dc, out):
+    """out[p, q]: by the mixing of latent function q, which is in K and c twice each, and in the prior covariance; dc.
+
+    With u~, v~, alpha~ = W_q' (u, v, alpha) in the slots of `side`, it is the sum over s and neighbours of
+    u_s[p] (K_q v~_s) + v_s[p] (K_q u~_s - 2 W_sq c_q) - alpha[p] c_q (W_q' g) - c_q (2 v~_p + g_p alpha~), and 2 G W_q.
+    """
+    outputs = len(mixing)
+    own, count = outputs + 1, side.size // ld
+    factors = given.reshape(-1)
+    _clear(factors)
+    last = given[m]  # after the factors of the columns of K_q those of c_q
+    for s in range(outputs):
+        last[own + s] = -2 * mixing[s, q]
+        last[outputs] -= mixing[s, q] * g_mean[s]
+        for j in range(n):
+            given[j, s], given[j, own + s] = side[(own + s) * ld + j], side[s * ld + j]
+    for i in range(m):
+        values[m * ld + i] = cross[i]
+    _clear(products)
+    for i in range(0, m, LANES):
+        for t in range(0, count, _GROUP):
+            _mix_4(factors, count, t, values, ld, i, m + 1, products, t * ld + i, ld)
+        _mix_1(last, 1, 0, side, ld, i, count, dc, i, 0)  # dc = -sum_s W_sq (2 v~_s + g_s alpha~)
+    near = cross[:m]
+    level = _dot(near, side[outputs * ld : outputs * ld + m])
+    for p in range(outputs):
+        first = (own + p) * ld
+        share = _dot(g_covariance[p], mixing[:, q]) - _dot(near, side[first : first + m])
+        out[p, q] = _dot(slots[p], products) + share + share - g_mean[p] * level
+
+
+@compiled(**FLAGS)
+def _backward(
+    code,
+    shape,
+    rows,
+    inverse_lengths,
+    mixing,
+    query,
+    ids,
+    alpha,
+    beta,
+    g_mean,
+    g_covariance,
+    d_targets,
+    d_noises,
+    d_kernel,
+    d_mixing,
+):
+    """The gradients of a range of rows; see `gradient`."""
+    b, outputs, k = alpha.shape
+    latents, d = inverse_lengths.shape
+    dtype = query.dtype
+    ld, padded = _rounded(k, LANES) + LANES, mixing.shape[1]
+    count = _rounded(outputs + 1 + _rounded(outputs, _GROUP), _GROUP)  # slots: u, alpha, and v in whole groups
+    size = count * ld
+    raw, x = _aligned(d * ld, dtype), _aligned(d * ld, dtype)
+    values, cross = _aligned(ld * ld, dtype), _aligned(ld, dtype)
+    slope, near_slope = _aligned(ld * ld, dtype), _aligned(ld, dtype)
+    shape_slope, near_shape_slope = _aligned(ld * ld, dtype), _aligned(ld, dtype)
+    r2, dc = _aligned(ld, dtype), _aligned(ld, dtype)
+    weights, sums = _aligned(COLUMNS * ld, dtype), _aligned(d * LANES, dtype)
+    slots, sides = _aligned(outputs * size, dtype), _aligned(padded * size, dtype)
+    products, given = _aligned(size, dtype), _aligned(size, dtype).reshape(ld, count)
+    gains, unit = np.zeros((outputs + 1, _rounded(outputs, _GROUP)), dtype), np.ones(d, dtype)
+    own, w = slots.reshape(outputs, size), mixing.reshape(-1)
+    for r in range(b):
+        n = count_neighbours(ids[r])
+        m = _rounded(n, LANES)
+        gm, gc = g_mean[r], g_covariance[r]
+        _without_kernel(n, m, ld, alpha[r], beta[r], gm, gc, gains, own, weights, d_targets[r], d_noises[r])
+        for q in range(0, padded, _GROUP):  # projections W_q' (.) of all slots
+            for t in range(0, size, ld):
+                for i in range(t, t + m, LANES):
+                    _mix_4(w, padded, q, slots, size, i, outputs, sides, q * size + i, size)
+        gather(rows, query[r], unit, ids[r], n, m, ld, raw)
+        for q in range(latents):
+            _scale(raw, inverse_lengths[q], ld, m, x)
+            correlations(code, shape, x, ld, d, n, m, values, slope, shape_slope, ld, r2)
+            cross_correlations(code, shape, x, ld, d, m, cross, near_slope, near_shape_slope, r2)
+            _mirror(values, ld, n, m)
+            side = sides[q * size : (q + 1) * size]
+            _by_mixing(q, n, m, ld, mixing, gm, gc, own, side, values, cross, given, products, dc, d_mixing[r])
+            contract_kept(
+                shape, x, ld, d, n, m, side, side[(outputs + 1) * ld :], outputs, dc, (slope, near_slope),
+                (shape_slope, near_shape_slope), weights, sums, d_kernel[r, q],
+            )  # fmt: skip
+
+
+class FusedOutputs(NamedTuple):
+    """Moments for each of ks, and what the backward pass needs: O(b k P (P + 1)) numbers, none unless asked for."""
+
+    mean: np.ndarray  # (b, q, P)
+    covariance: np.ndarray  # (b, q, P, P)
+    quad: np.ndarray  # (b, q, P)
+    alpha: np.ndarray  # (b, P, k) K^-1 t
+    beta: np.ndarray  # (b, P, P, k) K^-1 c_s, the second for the outputs s of the query
+    jittered: int
+    constants: tuple[Any, ...]  # the kernel's code, shapes (p,), all rows and 1 / length (Q, d)
+
+
+def run(kernel: Kernel, problem: OutputProblem, ks: np.ndarray, *, differentiate: bool = False) -> FusedOutputs:
+    """The closed form given the first ks (q,) neighbours, in the precision of the query, its rows shared among threads.
+
+    Each row's numbers depend on that row alone, so the answer has the same bits for any number of threads.
+    """
+    query, ids, targets, noises = problem.query, problem.ids, problem.targets, problem.noises
+    if ids.size and int(ids.max()) >= len(problem.rows):  # compiled code would read foreign memory
+        raise IndexError(f"neighbour {int(ids.max())} does not exist: there are {len(problem.rows)} rows.")
+    if problem.log_shape.size != len(kernel.shapes):
+        raise ValueError(f"{problem.log_shape.size} log shapes for a kernel that has {len(kernel.shapes)}.")
+    (b, k, outputs), dtype = targets.shape, query.dtype
+    kept = b if differentiate else 0
+    alpha, beta = np.empty((kept, outputs, k), dtype), np.empty((kept, outputs, outputs, k), dtype)
+    mean, covariance, quad = (np.empty((b, len(ks), *last), dtype) for last in ((outputs,), (outputs,) * 2, (outputs,)))
+    jittered = np.zeros(b, np.int64)
+    constants = (kernel.code, np.exp(problem.log_shape), problem.rows, 1 / problem.lengths)
+    w, padding = problem.mixing, ((0, -outputs % LANES), (0, 0))
+    tiles = np.ascontiguousarray(np.einsum("pq,sq->qps", w, np.pad(w, padding))).reshape(w.shape[1], -1)
+    prior, ks = w @ w.T, ks.astype(np.int64)
+
+    def part(start: int, stop: int) -> None:
+        piece = slice(start, stop)
+        _forward(
+            *constants, tiles, prior, prior.diagonal().max(), query[piece], ids[piece], targets[piece], noises[piece],
+            ks, dtype.type(_JITTER[dtype]), differentiate, mean[piece], covariance[piece], quad[piece], alpha[piece],
+            beta[piece], jittered[piece],
+        )  # fmt: skip
+
+    in_threads(part, b, _SMALLEST_CHUNK)
+    return FusedOutputs(mean, covariance, quad, alpha, beta, int(np.count_nonzero(jittered)), constants)
+
+
+def gradient(problem: OutputProblem, result: FusedOutputs, grads: tuple[np.ndarray, np.ndarray]) -> OutputGradient:
+    """Gradients from those by the mean (b, P) and the covariance (b, P, P), symmetric.
+
+    Every row has gradients of its own, which are summed in the order of the rows: for any number of threads the same.
+    """
+    query, ids = problem.query, problem.ids
+    (latents, d), p = problem.lengths.shape, problem.log_shape.size
+    padded = np.pad(problem.mixing, ((0, 0), (0, -latents % _GROUP)))
+    by_targets, by_noises = np.empty_like(problem.targets), np.empty_like(problem.noises)
+    by_kernel = np.empty((len(query), latents, d + p), query.dtype)
+    by_mixing = np.empty((len(query), *problem.mixing.shape), query.dtype)
+
+    def part(start: int, stop: int) -> None:
+        piece = slice(start, stop)
+        _backward(
+            *result.constants, padded, query[piece], ids[piece], result.alpha[piece], result.beta[piece],
+            *(x[piece] for x in (*grads, by_targets, by_noises, by_kernel, by_mixing)),
+        )  # fmt: skip
+
+    in_threads(part, len(query), _SMALLEST_CHUNK)
+    total = by_kernel.sum(0)
+    return OutputGradient(total[:, :d], by_mixing.sum(0), total[:, d:].sum(0), by_targets, by_noises)
