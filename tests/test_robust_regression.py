@@ -20,7 +20,11 @@ from estimator_data import (
 )
 
 from nearfield import GPRegressor, ModelFileError
+from nearfield.kernels import find_kernel
 from nearfield.likelihoods.student_t import StudentT
+from nearfield.model import Model, Rows
+from nearfield.sweep import Sweeper
+from nearfield.training import Schedule, Stage, start, train
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
@@ -93,6 +97,48 @@ def test_one_enormous_outlier():
     X, f, y = surface(200, 0)
     y[7] = 1e8
     assert rmse(fit("student_t", X, y), X, f) < 0.1
+
+
+def student_rows(n=300):
+    """Rows with outliers about which nothing is known yet, a model at its start, and which rows are outliers."""
+    X, _, y = surface(n, 0)
+    y, outliers = with_outliers(y)
+    likelihood = StudentT()
+    stats = np.stack([y / 0.8, np.ones(n), np.zeros(n)], axis=1)
+    return Model.initial(find_kernel("matern52"), 2, likelihood), Rows.of(likelihood, X, stats), outliers
+
+
+def test_an_outlier_not_visited_stays_one_while_the_noise_falls():
+    """Training visits each of many rows seldom: what is known of a row must not depend on the noise of that time."""
+    model, rows, outliers = student_rows()
+    pull = {}
+    for noise in (0.05, 1e-4):
+        hyper = model.noise_model | {"log_noise": torch.tensor(np.log(noise))}
+        sites = model.likelihood.sites(rows.stats, rows.auxiliary, hyper, torch.ones(()))
+        pull[noise] = (sites.targets / sites.noises).detach().numpy()[outliers]
+        trust = model.likelihood.trust(rows.auxiliary, hyper)
+        assert not trust[outliers].any()
+    np.testing.assert_allclose(pull[1e-4], pull[0.05], rtol=0.01)
+
+
+def test_training_is_not_judged_by_outliers():
+    """How badly outliers are predicted would end stages of training early, or late."""
+    model, rows, _ = student_rows()
+    run = start(model, rows, np.random.default_rng(0))
+    train(run, Schedule((Stage(0.03, 16, 2),), batch_size=300, refresh_every=5))
+    assert min(run.progress.scores) > 0  # with the outliers about -1, and errors of 0.3
+    assert max(run.progress.errors) < 0.1
+
+
+def test_outliers_do_not_hide_that_other_rows_have_not_settled():
+    model, rows, outliers = student_rows()
+    with torch.no_grad():
+        model.noise_model["log_noise"].fill_(np.log(0.02))
+    Sweeper(model, rows).settle(32)
+    settled = rows.auxiliary.clone()
+    for _ in range(3):
+        Sweeper(model, rows).settle(32)
+    np.testing.assert_allclose(settled[~outliers].log(), rows.auxiliary[~outliers].log(), atol=0.01)
 
 
 @pytest.mark.parametrize("df", [1.5, 4.0, 30.0])

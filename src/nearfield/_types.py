@@ -57,6 +57,7 @@ class Moments:
     """Mean and variance of the latent function and quad = t' K^-1 t: (b,), or (b, q) for q numbers of neighbours.
 
     Of C latent functions: mean and quad (.., C) and variance (.., R), R = 1 where they share the noises, or else C.
+    covariance: (.., C, C) between the latent functions, where they depend on each other.
     jittered: how many rows needed extra jitter before their matrix could be factorised.
     """
 
@@ -64,3 +65,4 @@ class Moments:
     variance: torch.Tensor
     quad: torch.Tensor
     jittered: int = 0
+    covariance: torch.Tensor | None = None

@@ -15,14 +15,16 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from nearfield._threads import torch_alone
-from nearfield.calibration import ALL_ROWS, Choice, LeftOutRows, Method, candidate_ks, choose_k
+from nearfield.calibration import Choice, LeftOutRows, Method, all_rows, candidate_ks, choose_k
 from nearfield.calibration.classes import ClassLeftOut, ClassMethod
 from nearfield.calibration.counts import CountLeftOut, CountMethod
+from nearfield.calibration.outputs import OutputsLeftOut, OutputsMethod
 from nearfield.calibration.regression import SMALLEST_DF, Head, LeftOut, RegressionMethod, target_floor
 from nearfield.kernels import find_kernel
 from nearfield.likelihoods import Likelihood
 from nearfield.likelihoods.classes import Classes
 from nearfield.likelihoods.counts import LogisticCounts
+from nearfield.likelihoods.outputs import GaussianOutputs
 from nearfield.model import Model, Rows
 from nearfield.persistence import read_file, write_file
 from nearfield.prediction import Predictor
@@ -33,6 +35,9 @@ from nearfield.training import Progress, Run, Schedule, Stage, restore, start, s
 _IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
 _FEWEST_TRAINED = 10  # rows; with fewer, leaving rows out teaches the noise of these rows
 _LEFT_OUT_ROWS = 4000  # rows left out to choose k and to calibrate
+_TRAINED = (64, 128, 256)  # neighbours in the three stages of training
+_BLOCKS = (256, 384, 512)  # numbers of them that a matrix of several outputs may have
+_FEWEST_MIXED = 8  # neighbours, however many outputs there are
 _SETTLING_K = 64  # neighbours from which the auxiliaries of all rows are found
 
 
@@ -44,6 +49,7 @@ class Settings:
     k: int | str = "auto"
     predictive: str = "calibrated"  # or the likelihood's own
     own_kernels: bool = False  # for each latent function
+    latents: int = 0  # of a linear model of coregionalisation; 0 for none
     max_steps: int = 600
     learning_rate: float = 0.03
     batch_size: int = 128
@@ -119,12 +125,13 @@ def fit(
     settings: Settings,
     rng: np.random.Generator,
     *,
-    unit: float = 1.0,
+    unit: float | np.ndarray = 1.0,
     n_rows: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     verbose: bool | None = None,
 ) -> Fit:
-    """Fit X (n, d) and the likelihood's statistics (n, S), all finite; `unit` is what one of the target's is to users.
+    """Fit X (n, d) and the likelihood's statistics (n, S), all finite; `unit` is what one of the target's is to users,
+    of several outputs (P,).
 
     `n_rows` is how many rows the user gave, where equal ones were joined; `verbose` None shows progress on terminals.
     """
@@ -136,6 +143,7 @@ def fit(
     model = Model.initial(
         find_kernel(settings.kernel), X.shape[1], likelihood, likelihood.initial_mean(stats), engine=settings.engine,
         own_kernels=settings.own_kernels and likelihood.latents != (),
+        mixing=initial_mixing(likelihood, stats, settings.latents) if settings.latents else None,
     )  # fmt: skip
     sample = _sample(rng, len(rows.observations))
     with threadpool_limits(1, "blas"), torch_alone() if settings.engine == "fused" else nullcontext():
@@ -160,14 +168,39 @@ def fit(
     return Fit(Predictor(model, rows, choice.k, choice.head), inputs, summary)
 
 
-def schedule_for(settings: Settings, n: int, noisy: bool = False) -> Schedule:
+def initial_mixing(likelihood: Likelihood, stats: np.ndarray, latents: int) -> np.ndarray:
+    """Where the mixing matrix (P, Q) starts: the directions in which the targets vary most.
+
+    W W' is then the correlation matrix of the outputs, or the part of it that Q latent functions can have. With as many
+    latent functions as outputs, W is its symmetric root, so that each output has a latent function much like itself;
+    further ones begin as small copies of these.
+    """
+    if not isinstance(likelihood, GaussianOutputs):
+        raise TypeError(f"only several real outputs can be mixed, not a {likelihood.name} likelihood.")
+    s = torch.from_numpy(stats)
+    there = likelihood.present(s).numpy() * likelihood.counts(s).numpy()[:, None]
+    targets = np.where(there > 0, likelihood.split(s)[0].numpy(), 0.0)
+    together = there.T @ (there > 0)
+    moments = (targets * there).T @ targets / np.maximum(together, 1e-300)
+    values, vectors = np.linalg.eigh((moments + moments.T) / 2)
+    roots = np.sqrt(np.maximum(values, 1e-4))  # a constant output has none
+    best = np.argsort(-values, kind="stable")[:latents]
+    start = vectors[:, best] * roots[best]
+    if latents >= likelihood.outputs:
+        start = (vectors * roots) @ vectors.T
+    return np.concatenate([start / 3**i for i in range(-(-latents // start.shape[1]))], axis=1)[:, :latents]
+
+
+def schedule_for(settings: Settings, n: int, noisy: bool = False, outputs: int = 1) -> Schedule:
     """Three stages, each with a fifth of the step size of the one before and, up to k, more neighbours.
 
     noisy: whether scores vary so much between observations, as those of labels do, that progress drowns in the noise; a
-    stage then ends early only if the score has clearly become worse.
+    stage then ends early only if the score has clearly become worse. outputs: that each neighbour adds to a matrix.
     """
-    most = settings.k if isinstance(settings.k, int) else ALL_ROWS
-    ks = [ALL_ROWS] * 3 if most == ALL_ROWS >= n - 1 else [min(most, top) for top in (64, 128, 256)]
+    whole = all_rows(outputs)
+    most = settings.k if isinstance(settings.k, int) else whole
+    tops = [min(top, max(_FEWEST_MIXED, block // outputs)) for top, block in zip(_TRAINED, _BLOCKS, strict=True)]
+    ks = [whole] * 3 if most == whole >= n - 1 else [min(most, top) for top in tops]
     every = min(settings.refresh_every, settings.max_steps)
     refreshes = settings.max_steps // every
     shares = (refreshes - refreshes // 2, refreshes // 2 - refreshes // 5, refreshes // 5)
@@ -188,7 +221,8 @@ def _train(
     seen = rows.observations
     if bool((seen.stats == seen.stats[0]).all()) or float(seen.weights.sum()) < _FEWEST_TRAINED:
         return Progress()  # nothing to learn from: the starting values stay
-    schedule = schedule_for(settings, len(rows), noisy=model.likelihood.name != "gaussian")
+    noisy = not model.likelihood.name.startswith("gaussian")
+    schedule = schedule_for(settings, len(rows), noisy, model.outputs)
     run = start(model, rows, rng)
     fingerprint = "" if checkpoint is None else _fingerprint(model, rows, settings)
     if checkpoint is not None and os.path.exists(checkpoint):
@@ -234,11 +268,11 @@ def _sample(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def _calibrate(
-    model: Model, rows: Rows, settings: Settings, sample: np.ndarray, unit: float
+    model: Model, rows: Rows, settings: Settings, sample: np.ndarray, unit: float | np.ndarray
 ) -> tuple[Choice, dict[str, float], int]:
     """The number of neighbours and the head, from left-out observations, and how well these are predicted.
 
-    A sweep with up to ALL_ROWS neighbours is cheap; the dear one with all that may be used follows only where the
+    A sweep with few neighbours is cheap; the dear one with all that may be used follows only where the
     largest of these were the best.
     """
     sweeper, n_others = Sweeper(model, rows), len(rows) - 1
@@ -248,15 +282,16 @@ def _calibrate(
     def choose(ks: np.ndarray) -> tuple[Choice, dict[str, float], int]:
         swept = sweeper.left_out(sample, ks)
         left_out = _left_out(model, rows, sample, ks, swept)
-        choice = choose_k(left_out, method)
+        choice = choose_k(left_out, method, model.outputs)
         return choice, method.scores(left_out.at(choice.k), choice.head), swept.jittered
 
-    if isinstance(settings.k, int) or n_others <= ALL_ROWS:
+    whole = all_rows(model.outputs)
+    if isinstance(settings.k, int) or n_others <= whole:
         k = settings.k if isinstance(settings.k, int) else max(n_others, 1)
         choice, scores, jittered = choose(np.array([k]))
         return replace(choice, reason="as asked for" if k == settings.k else "all other rows"), scores, jittered
-    every = candidate_ks(n_others)
-    cheap = every[every <= ALL_ROWS]
+    every = candidate_ks(n_others, model.outputs)
+    cheap = every[every <= whole]
     choice, scores, jittered = choose(cheap)
     if choice.k not in cheap[-2:]:
         return choice, scores, jittered
@@ -264,7 +299,7 @@ def _calibrate(
     return choice, scores, jittered + more
 
 
-def _method(model: Model, rows: Rows, calibrated: bool, unit: float) -> Method:
+def _method(model: Model, rows: Rows, calibrated: bool, unit: float | np.ndarray) -> Method:
     """How the head of this likelihood is fitted and judged."""
     likelihood, seen = model.likelihood, rows.observations
     if isinstance(likelihood, Classes):
@@ -274,9 +309,16 @@ def _method(model: Model, rows: Rows, calibrated: bool, unit: float) -> Method:
         log_dispersion = model.noise_model.get("log_dispersion")
         dispersion = None if log_dispersion is None else float(log_dispersion.detach().exp())
         return CountMethod(likelihood, dispersion, calibrated)
+    if isinstance(likelihood, GaussianOutputs):
+        y, there = (part.numpy() for part in (likelihood.split(rows.stats)[0], likelihood.present(rows.stats)))
+        units = np.broadcast_to(unit, likelihood.latents)
+        floors = [target_floor(y[there[:, p], p]) for p in range(likelihood.outputs)]
+        return OutputsMethod(
+            tuple(RegressionMethod(Head(), calibrated, *each) for each in zip(floors, units.tolist(), strict=True))
+        )
     heavy = "log_df" in model.noise_model
     plain = Head(df=max(SMALLEST_DF, float(model.noise_model["log_df"].detach().exp()))) if heavy else Head()
-    return RegressionMethod(plain, calibrated, target_floor(rows.stats.numpy()[:, 0]), unit, robust=heavy)
+    return RegressionMethod(plain, calibrated, target_floor(rows.stats.numpy()[:, 0]), float(unit), robust=heavy)
 
 
 def _left_out(model: Model, rows: Rows, sample: np.ndarray, ks: np.ndarray, swept: Swept) -> LeftOutRows:
@@ -286,4 +328,10 @@ def _left_out(model: Model, rows: Rows, sample: np.ndarray, ks: np.ndarray, swep
         return ClassLeftOut(ks, swept, stats.argmax(axis=1), weights)
     if isinstance(model.likelihood, LogisticCounts):
         return CountLeftOut(ks, swept, stats, weights)
-    return LeftOut(ks, swept, stats[:, 0], float(model.noise.detach()) + stats[:, 2], weights)
+    assert model.noise is not None
+    left_out = rows.observations.take(torch.from_numpy(sample))
+    noise = (model.noise.detach() + model.likelihood.known_noise(left_out.stats)).numpy()
+    if isinstance(model.likelihood, GaussianOutputs):
+        y, _, _ = model.likelihood.split(left_out.stats)
+        return OutputsLeftOut(ks, swept, y.numpy(), noise, model.likelihood.present(left_out.stats).numpy(), weights)
+    return LeftOut(ks, swept, stats[:, 0], noise, weights)

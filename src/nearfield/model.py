@@ -14,14 +14,16 @@ import torch
 
 from nearfield._types import KernelParameters, Moments, Neighbourhood
 from nearfield.conditional import condition, condition_nested
+from nearfield.conditional.coregional import condition_outputs, condition_outputs_nested
 from nearfield.kernels import Kernel, log_shapes
-from nearfield.likelihoods import NOISE_FLOOR, Likelihood, Observations, Sites
+from nearfield.likelihoods import Likelihood, Observations, Sites
 
 # Bounds of the hyper-parameters, one line each: far outside of what data can tell apart, so that nothing runs away.
 # A likelihood adds its own.
 BOUNDS: dict[str, tuple[float, float]] = {
     "log_lengths": (math.log(1e-4), math.log(1e3)),
     "log_scale": (math.log(1e-3), math.log(1e2)),
+    "mixing": (-1e2, 1e2),
     "log_shape": (math.log(1e-2), math.log(1e3)),
     "mean": (-30.0, 30.0),
 }
@@ -56,16 +58,21 @@ class Rows:
 
 @dataclass(eq=False)
 class Model:
-    """Hyper-parameters as torch leaves, and the latent moments that follow from them."""
+    """Hyper-parameters as torch leaves, and the latent moments that follow from them.
+
+    With a mixing matrix (C, Q) the C latent functions are mixtures of Q independent ones, each with a kernel of its
+    own: the linear model of coregionalisation. It takes the place of the kernel scales.
+    """
 
     kernel: Kernel
     likelihood: Likelihood
-    log_lengths: torch.Tensor  # (d,), or (C, d): one kernel for each latent function
-    log_scale: torch.Tensor  # latents
+    log_lengths: torch.Tensor  # (d,), or (C, d): one kernel for each latent function; (Q, d) with a mixing matrix
+    log_scale: torch.Tensor  # of the shape likelihood.scales
     log_shape: torch.Tensor  # (p,)
     mean: torch.Tensor  # latents
     noise_model: dict[str, torch.Tensor] = field(default_factory=dict)  # the likelihood's parameters
     engine: str = "fused"
+    mixing: torch.Tensor | None = None  # (C, Q)
 
     @classmethod
     def initial(
@@ -77,6 +84,7 @@ class Model:
         dtype: torch.dtype = torch.float64,
         engine: str = "fused",
         own_kernels: bool = False,
+        mixing: np.ndarray | None = None,
     ) -> Model:
         """Length scales of the order of the distance between two standardised rows, and a tenth of noise."""
 
@@ -84,20 +92,24 @@ class Model:
             return torch.tensor(value, dtype=dtype, requires_grad=True)
 
         latents = likelihood.latents
-        lengths = np.full((*latents, d) if own_kernels else (d,), 0.5 * math.log(d))
+        kernels = latents if own_kernels else () if mixing is None else (mixing.shape[1],)
+        lengths = np.full((*kernels, d), 0.5 * math.log(d))
+        if mixing is not None:  # more latent functions than outputs: finer ones
+            lengths -= math.log(3) * (np.arange(mixing.shape[1]) // len(mixing))[:, None]
         noise_model = {
             name: leaf(np.full(latents if p.each else (), p.initial)) for name, p in likelihood.parameters.items()
         }
         scale = math.log(likelihood.initial_scale)
         start = leaf(np.broadcast_to(mean, latents).copy())
         return cls(
-            kernel, likelihood, leaf(lengths), leaf(np.full(latents, scale)), leaf(log_shapes(kernel)), start,
-            noise_model, engine,
+            kernel, likelihood, leaf(lengths), leaf(np.full(likelihood.scales, scale)), leaf(log_shapes(kernel)), start,
+            noise_model, engine, None if mixing is None else leaf(mixing),
         )  # fmt: skip
 
     def hyperparameters(self) -> dict[str, torch.Tensor]:
         """All learned tensors by name."""
-        return {name: getattr(self, name) for name in BOUNDS} | self.noise_model
+        unused = "mixing" if self.mixing is None else "log_scale"
+        return {name: getattr(self, name) for name in BOUNDS if name != unused} | self.noise_model
 
     def bounds(self) -> dict[str, tuple[float, float]]:
         """Bounds of all learned tensors by name."""
@@ -111,18 +123,35 @@ class Model:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Length scales (d,) under which neighbours are searched: with several kernels, their geometric mean."""
+        """Length scales (d,) under which neighbours are searched: with several kernels, their geometric mean.
+
+        With a mixing matrix, 1 / length^2 is the mean over kernels, each counting as much as it adds to the variance.
+        """
         log_lengths = self.log_lengths.detach()
+        if self.mixing is not None:
+            shares = self.mixing.detach().square().sum(0)
+            precision = (shares @ (-2 * log_lengths).exp()) / shares.sum()
+            return precision.rsqrt().cpu().numpy()
         return (log_lengths if log_lengths.ndim == 1 else log_lengths.mean(0)).exp().cpu().numpy()
 
     @property
-    def noise(self) -> torch.Tensor:
-        """Noise variance of one observation (of a Student-t: its squared scale), with its floor."""
-        return self.noise_model["log_noise"].exp() + NOISE_FLOOR * self._scale2
+    def outputs(self) -> int:
+        """Rows that each neighbour adds to a matrix: more than one where latent functions depend on each other."""
+        return 1 if self.mixing is None else len(self.mixing)
+
+    @property
+    def noise(self) -> torch.Tensor | None:
+        """Noise variance of one observation (of a Student-t: its squared scale), where the likelihood has one."""
+        return self.likelihood.noise(self.noise_model, self._scale2)
+
+    @property
+    def scales(self) -> torch.Tensor:
+        """Standard deviations of the latent functions before anything is observed."""
+        return self._scale2.sqrt()
 
     @property
     def _scale2(self) -> torch.Tensor:
-        return (2 * self.log_scale).exp()
+        return (2 * self.log_scale).exp() if self.mixing is None else self.mixing.square().sum(1)
 
     def latent(
         self,
@@ -185,6 +214,8 @@ class Model:
         self, query: torch.Tensor, rows: Rows, ids: torch.Tensor, sites: Sites, ks: np.ndarray | None
     ) -> Moments:
         targets = sites.targets - self.mean
+        if self.mixing is not None:
+            return self._mixed(self.mixing, query, rows, ids, Sites(targets, sites.noises), ks)
         if self.log_lengths.ndim == 2:  # a kernel for each latent function
             parts = [
                 self._condition(
@@ -198,11 +229,27 @@ class Model:
             )
             return Moments(mean + self.mean, variance, quad, sum(p.jittered for p in parts))
         shared = sites.noises.shape[-1] == 1 and sites.targets.ndim == 3
-        log_scale = torch.zeros((), dtype=targets.dtype) if shared else self.log_scale
+        log_scale = torch.zeros((), dtype=targets.dtype) if shared else self.log_scale.expand(sites.noises.shape[2:])
         m = self._condition(self.log_lengths, log_scale, query, rows, ids, targets, sites.noises, ks)
         if not shared:
             return replace(m, mean=m.mean + self.mean)
-        return Moments(m.mean + self.mean, m.variance * self._scale2, m.quad / self._scale2, m.jittered)
+        variance = (m.variance * self._scale2).expand_as(m.mean)
+        return Moments(m.mean + self.mean, variance, m.quad / self._scale2, m.jittered)
+
+    def _mixed(
+        self,
+        mixing: torch.Tensor,
+        query: torch.Tensor,
+        rows: Rows,
+        ids: torch.Tensor,
+        sites: Sites,
+        ks: np.ndarray | None,
+    ) -> Moments:
+        neighbourhood = Neighbourhood(query, rows.inputs, ids, *sites)
+        given = (self.kernel, self.log_lengths, mixing, self.log_shape, neighbourhood, self.engine)
+        m = condition_outputs(*given) if ks is None else condition_outputs_nested(*given, ks=ks)
+        variance = m.covariance.diagonal(dim1=-2, dim2=-1)
+        return Moments(m.mean + self.mean, variance, m.quad, m.jittered, m.covariance)
 
     def _noise_of(self, sites: Sites, c: int) -> torch.Tensor:
         """Noises (b, k) of one latent function, in the units of its targets."""

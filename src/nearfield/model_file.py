@@ -11,6 +11,7 @@ import torch
 
 from nearfield.calibration.classes import ClassHead
 from nearfield.calibration.counts import CountHead
+from nearfield.calibration.outputs import OutputHeads
 from nearfield.calibration.regression import SMALLEST_DF, Head
 from nearfield.conditional import ENGINES
 from nearfield.fitting import Fit, Summary
@@ -19,6 +20,7 @@ from nearfield.likelihoods import LIKELIHOODS, Likelihood
 from nearfield.likelihoods.classes import AUXILIARY, Bernoulli, Classes, OneAgainstAll
 from nearfield.likelihoods.counts import AUXILIARY as COUNT_AUXILIARY
 from nearfield.likelihoods.counts import Binomial, LogisticCounts, NegativeBinomial
+from nearfield.likelihoods.outputs import GaussianOutputs
 from nearfield.likelihoods.student_t import StudentT
 from nearfield.model import Model, Rows
 from nearfield.persistence import ModelFileError, require, require_array
@@ -38,6 +40,8 @@ def pack(fit: Fit) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         likelihood["auxiliary"] = model.likelihood.auxiliary
     if isinstance(model.likelihood, Classes):
         likelihood |= {"classes": model.likelihood.classes, "auxiliary": model.likelihood.auxiliary}
+    if isinstance(model.likelihood, GaussianOutputs):
+        likelihood |= {"outputs": model.likelihood.outputs, "alike": model.likelihood.alike}
     header = {
         "engine": model.engine,
         "k": predictor.k,
@@ -79,6 +83,11 @@ def _likelihood(stored: dict[str, Any]) -> Likelihood:
     name = require(stored, "name", str)
     if name not in LIKELIHOODS:
         raise ModelFileError(f"its likelihood is {name!r}; expected one of {', '.join(LIKELIHOODS)}")
+    if name == GaussianOutputs.name:
+        outputs = require(stored, "outputs", int)
+        if outputs < 2:
+            raise ModelFileError(f"its likelihood {name!r} has {outputs} outputs")
+        return GaussianOutputs(outputs, require(stored, "alike", bool))
     if name in (Binomial.name, NegativeBinomial.name):
         auxiliary = require(stored, "auxiliary", str)
         if auxiliary not in COUNT_AUXILIARY:
@@ -97,7 +106,7 @@ def _rows(arrays: dict[str, np.ndarray], likelihood: Likelihood) -> Rows:
     if 0 in inputs.shape:
         raise ModelFileError(f"its rows have shape {inputs.shape}; at least one row and one column are needed")
     n = len(inputs)
-    wanted = (n, getattr(likelihood, "classes", 3))
+    wanted = (n, likelihood.width)
     if stats.shape != wanted:
         raise ModelFileError(f"its array 'rows.stats' has shape {stats.shape}; expected {wanted}")
     if auxiliary.shape != (n, likelihood.auxiliaries):
@@ -121,8 +130,12 @@ def _model(kernel_name: str, engine: str, likelihood: Likelihood, arrays: dict[s
         kernel = find_kernel(kernel_name)
     except ValueError as error:
         raise ModelFileError(f"its header does not make sense ({error})") from error
-    own = np.ndim(arrays.get("hyper.log_lengths", ())) == 2 and likelihood.latents != ()
-    model = Model.initial(kernel, d, likelihood, engine=engine, own_kernels=own)
+    several = np.ndim(arrays.get("hyper.log_lengths", ())) == 2 and likelihood.latents != ()
+    mixing = None
+    if several and "hyper.mixing" in arrays:
+        shape = (*likelihood.latents, len(arrays["hyper.log_lengths"]))
+        mixing = _array(arrays, "hyper.mixing", shape)
+    model = Model.initial(kernel, d, likelihood, engine=engine, own_kernels=several and mixing is None, mixing=mixing)
     for name, value in model.hyperparameters().items():
         stored = _array(arrays, f"hyper.{name}", tuple(value.shape))
         low, high = model.bounds()[name]
@@ -140,7 +153,13 @@ def _pack_head(head: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return scalars, {"head.offsets": offsets, "head.shares": head.shares}
     if isinstance(head, CountHead):
         return asdict(head), {}
-    return {**asdict(head), "df": None if math.isinf(head.df) else head.df}, {}
+    if isinstance(head, OutputHeads):
+        return {"outputs": [_regression_scalars(one) for one in head.heads]}, {}
+    return _regression_scalars(head), {}
+
+
+def _regression_scalars(head: Head) -> dict[str, Any]:
+    return {**asdict(head), "df": None if math.isinf(head.df) else head.df}
 
 
 _CLASS_SCALARS = ("log_slope", "log_spread", "log_power", "coupling", "surprise")
@@ -165,6 +184,15 @@ def _head(stored: dict[str, Any], arrays: dict[str, np.ndarray], likelihood: Lik
         if (likelihood.name == "binomial") != math.isinf(dispersion) or largest > _LARGEST:
             raise ModelFileError(f"its head has scalars that are out of range: {stored}")
         return CountHead(None if math.isinf(dispersion) else dispersion, **values)
+    if isinstance(likelihood, GaussianOutputs):
+        heads = require(stored, "outputs", list)
+        if len(heads) != likelihood.outputs or not all(isinstance(one, dict) for one in heads):
+            raise ModelFileError(f"it has heads for {len(heads)} outputs; expected {likelihood.outputs}")
+        return OutputHeads(tuple(_regression_head(one) for one in heads))
+    return _regression_head(stored)
+
+
+def _regression_head(stored: dict[str, Any]) -> Head:
     values = _scalars(stored, tuple(f.name for f in fields(Head)), optional="df")
     if not all(values[name] > 0 for name in _POSITIVE) or values["floor"] < 0 or values["df"] < SMALLEST_DF:
         raise ModelFileError(f"its head has scalars that are out of range: {stored}")

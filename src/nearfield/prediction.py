@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from nearfield.calibration import ALL_ROWS
+from nearfield.calibration import all_rows
 from nearfield.model import Model, Rows
 from nearfield.scaling import Scaling
 from nearfield.sweep import Sweeper, Swept
@@ -40,16 +40,17 @@ class Predictor:
         return Sweeper(self.model, self.rows)
 
     @property
-    def _noise(self) -> float:
-        """Noise variance of an observation, where the likelihood has one."""
-        return float(self.model.noise.detach()) if "log_noise" in self.model.noise_model else 0.0
+    def noise(self) -> np.ndarray | float:
+        """Noise variance of an observation, where the likelihood has one: () or (P,)."""
+        noise = self.model.noise
+        return 0.0 if noise is None else noise.detach().numpy()
 
     def predict(self, X: np.ndarray, scaling: Scaling) -> Any:
         """Predictions for new inputs (n, d) in the user's units, block by block: memory grows with the answer alone."""
         answer: Any = None
         for start in range(0, len(X), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
-            part = self.head.predicted(self._sweeper.new(scaling.apply(X[block]), self.k), self._noise)
+            part = self.head.predicted(self._sweeper.new(scaling.apply(X[block]), self.k), self.noise)
             if answer is None:
                 answer = type(part)(*(np.empty((len(X), *piece.shape[1:])) for piece in part))
             for whole, piece in zip(answer, part, strict=True):
@@ -60,11 +61,23 @@ class Predictor:
         """Predictions for every observation from the others."""
         observations = self.rows.observations
         swept = self._sweeper.left_out(np.arange(len(observations)), np.array([self.k])).at(0)
-        noisy = "log_noise" in self.model.noise_model
-        return self.head.predicted(swept, self._noise + observations.stats.numpy()[:, 2] if noisy else 0.0)
+        return self.head.predicted(swept, self.noise + self.model.likelihood.known_noise(observations.stats).numpy())
+
+    def correlation(self, X: np.ndarray, scaling: Scaling, noisy: bool = True) -> np.ndarray:
+        """Correlations (n, P, P) between the outputs at new inputs (n, d) in the user's units.
+
+        noisy: of observations, each with noise of its own; or of the latent functions.
+        """
+        parts = [
+            self._sweeper.covariance(scaling.apply(X[start : start + _BLOCK_ROWS]), self.k)
+            for start in range(0, len(X), _BLOCK_ROWS)
+        ]
+        found = np.concatenate(parts) + (np.diag(np.broadcast_to(self.noise, parts[0].shape[-1:])) if noisy else 0.0)
+        deviation = np.sqrt(np.maximum(np.diagonal(found, axis1=1, axis2=2), 1e-300))
+        return np.clip(found / deviation[:, :, None] / deviation[:, None, :], -1.0, 1.0)
 
     def extended(self, more: Rows) -> Predictor:
-        """The same hyper-parameters with more rows. Where all rows were neighbours, up to ALL_ROWS still are.
+        """The same hyper-parameters with more rows. Where all rows were neighbours, up to `all_rows` still are.
 
         The auxiliaries of the new rows settle; those of the old ones stay as they are.
         """
@@ -73,7 +86,7 @@ class Predictor:
             torch.cat([getattr(self.rows, name), getattr(more, name)]) for name in ("inputs", "stats", "auxiliary")
         )
         rows = Rows(inputs, stats, auxiliary, likelihood.observations(stats))
-        k = self.k if self.k < len(self.rows) - 1 else min(max(self.k, ALL_ROWS), len(rows) - 1)
+        k = self.k if self.k < len(self.rows) - 1 else min(max(self.k, all_rows(self.model.outputs)), len(rows) - 1)
         longer = Predictor(self.model, rows, max(k, 1), self.head)
         longer._sweeper.settle(longer.k, np.arange(len(self.rows), len(rows)))
         return longer

@@ -23,7 +23,8 @@ NEAR = 16  # neighbours that tell about the closest surroundings of a row
 class Swept:
     """Latent moments of b rows, each (b,) + latents, or (b, len(ks)) + latents where asked for several k.
 
-    `used` is how many observations each row was predicted from: its neighbours, each as often as it counts. `near_quad`
+    `used` is how many observations each row was predicted from: its neighbours, each as often as it counts (and as it
+    has each of several outputs). `near_quad`
     and `near_used` are the same as `quad` and `used` for the nearest NEAR neighbours.
     """
 
@@ -38,6 +39,14 @@ class Swept:
     def at(self, column: int) -> Swept:
         """The moments for one of the k asked for."""
         return replace(self, **{name: getattr(self, name)[:, column] for name in _MOMENTS})
+
+    def output(self, p: int) -> Swept:
+        """The moments of one of several outputs, for a single k."""
+        return replace(self, **{name: getattr(self, name)[:, p] for name in _MOMENTS})
+
+    def rows(self, which: np.ndarray) -> Swept:
+        """The moments of some of the rows."""
+        return replace(self, **{name: getattr(self, name)[which] for name in _MOMENTS})
 
 
 _MOMENTS = ("mean", "variance", "quad", "used", "near_quad", "near_used")
@@ -86,6 +95,17 @@ class Sweeper:
             parts.append(self._nested(torch.from_numpy(query[block]), ids, np.array([k]), None))
         return _join(parts).at(0)
 
+    def covariance(self, query: np.ndarray, k: int) -> np.ndarray:
+        """Covariances (b, P, P) between the outputs of new rows, inputs (b, d), where the model links them."""
+        parts = []
+        for block in self._blocks(len(query), k):
+            ids = torch.from_numpy(self.index.query(query[block] / self.model.lengths, self._reach(k)).ids)
+            with torch_alone():
+                m = self.model.latent_nested(self.rows, torch.from_numpy(query[block]), ids, np.array([ids.shape[1]]))
+            found = torch.diag_embed(m.variance) if m.covariance is None else m.covariance
+            parts.append(found[:, 0].numpy())
+        return np.concatenate(parts)
+
     def settle(self, k: int, which: np.ndarray | None = None) -> int:
         """Sweep over the rows `which` (all by default) until their auxiliaries have settled; returns the sweeps.
 
@@ -105,7 +125,8 @@ class Sweeper:
             fresh = np.concatenate([self._refreshed(which[b], query[b], ids[b]) for b in self._blocks(len(which), k)])
             old = rows.auxiliary.numpy()[which]
             rows.auxiliary.numpy()[which] = fresh
-            change = float(np.abs(fresh - old).mean() / np.abs(fresh).mean())
+            size = np.maximum(np.maximum(np.abs(fresh), np.abs(old)), np.finfo(float).tiny)
+            change = float((np.abs(fresh - old) / size).mean())  # row by row: outliers have huge auxiliaries
         return sweeps
 
     def _refreshed(self, which: np.ndarray, query: np.ndarray, ids: np.ndarray) -> np.ndarray:
@@ -131,7 +152,7 @@ class Sweeper:
                 "a prediction is not finite: the rows or the hyper-parameters hold values that overflow. "
                 "Check the table for extreme values."
             )
-        used = np.cumsum(self._counts(ids.numpy(), left_out), axis=-1)
+        used = np.cumsum(self._counts(ids.numpy(), left_out), axis=1)
         at, at_near = np.searchsorted(asked, last), np.searchsorted(asked, near)
         return Swept(
             mean[:, at], variance[:, at], quad[:, at], used[:, last - 1], quad[:, at_near], used[:, near - 1],
@@ -139,13 +160,14 @@ class Sweeper:
         )  # fmt: skip
 
     def _counts(self, ids: np.ndarray, left_out: Observations | None) -> np.ndarray:
-        """How many observations each neighbour stands for (b, k), zero where there is none."""
-        counts = self.model.likelihood.counts(self.rows.stats).numpy()
-        counts = np.where(ids >= 0, counts[np.maximum(ids, 0)], 0.0)
+        """How many observations each neighbour stands for (b, k) or (b, k, P), zero where there is none."""
+        seen = self.model.likelihood.seen(self.rows.stats).numpy()
+        further = (1,) * (seen.ndim - 1)  # dimensions behind the neighbours
+        counts = np.where((ids >= 0).reshape(*ids.shape, *further), seen[np.maximum(ids, 0)], 0.0)
         if left_out is None:
             return counts
-        share = np.minimum(left_out.weights.numpy(), 1.0)[:, None]
-        return counts - (ids == left_out.row.numpy()[:, None]) * share
+        own = (ids == left_out.row.numpy()[:, None]) * np.minimum(left_out.weights.numpy(), 1.0)[:, None]
+        return counts - own.reshape(*ids.shape, *further) * (counts > 0)
 
     def _blocks(self, n: int, k: int) -> list[slice]:
         width = max(k, 1) * math.prod(self.model.likelihood.latents)

@@ -124,9 +124,9 @@ def _refresh(run: Run, groups: Groups, stage: Stage, schedule: Schedule) -> None
     ids = Sweeper(run.model, run.rows, groups).left_out_ids(visited, stage.k)
     for group in run.optimiser.param_groups:
         group["lr"] = stage.learning_rate * group["factor"]
-    scores, rejections = [], 0
+    scores, trusted, rejections = [], [], 0
     for batch, place in zip(batches, places.reshape(batches.shape), strict=True):
-        taken, batch_scores = _step(run, torch.from_numpy(batch), torch.from_numpy(ids[place]))
+        taken, batch_scores, batch_weights = _step(run, torch.from_numpy(batch), torch.from_numpy(ids[place]))
         rejections = 0 if taken else rejections + 1
         if rejections > _MOST_REJECTIONS:
             raise FloatingPointError(
@@ -134,12 +134,13 @@ def _refresh(run: Run, groups: Groups, stage: Stage, schedule: Schedule) -> None
                 "Check the table for extreme values, or pass a smaller learning_rate."
             )
         scores.append(batch_scores)
-    _record(run.progress, np.concatenate(scores), weights[batches.ravel()], float(weights.sum()))
+        trusted.append(batch_weights)
+    _record(run.progress, np.concatenate(scores), np.concatenate(trusted), float(weights.sum()))
 
 
 def _record(progress: Progress, scores: np.ndarray, weights: np.ndarray, total: float) -> None:
     """Note the weighted mean of the scores and its standard error; rows that were visited again add nothing to it."""
-    finite = np.isfinite(scores)
+    finite = np.isfinite(scores) & (weights > 0)
     if not finite.any():
         raise FloatingPointError("training stopped: no row has a finite score. Check the table for extreme values.")
     scores, weights = scores[finite], weights[finite]
@@ -160,9 +161,10 @@ def _draw_batches(rng: np.random.Generator, n: int, schedule: Schedule) -> np.nd
     return np.concatenate([rng.permutation(n) for _ in range(passes)])[: steps * size].reshape(steps, size)
 
 
-def _step(run: Run, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.ndarray]:
-    """One Adam step on the observations `batch` (b,) with neighbours ids (b, k): was it taken, and their scores (b,).
+def _step(run: Run, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.ndarray, np.ndarray]:
+    """One Adam step on the observations `batch` (b,) with neighbours ids (b, k).
 
+    Returns whether it was taken, their scores (b,) and how much these count (b,), nothing where they are not trusted.
     Where a row has auxiliaries, those of the rows just visited are refreshed.
     """
     model, rows, optimiser = run.model, run.rows, run.optimiser
@@ -171,7 +173,7 @@ def _step(run: Run, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.nd
     moments = model.latent(rows, take(rows.inputs, left_out.row), ids, left_out, run.rng)
     scores = likelihood.log_predictive(moments.mean, moments.variance, left_out.stats, model.noise_model)
     auxiliary = take(rows.auxiliary, left_out.row)
-    penalty, trust = likelihood.penalty(auxiliary), likelihood.trust(auxiliary)
+    penalty, trust = likelihood.penalty(auxiliary), likelihood.trust(auxiliary, model.noise_model)
     weights = left_out.weights if trust is None else left_out.weights * trust
     loss = loo_objective(scores if penalty is None else scores - penalty, weights)
     if likelihood.length_spread is not None:
@@ -188,7 +190,7 @@ def _step(run: Run, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.nd
     run.progress.steps += 1
     run.progress.jittered += moments.jittered
     run.progress.rejected += not finite
-    return finite, scores.detach().numpy()
+    return finite, scores.detach().numpy(), weights.numpy()
 
 
 def _refresh_auxiliaries(model: Model, rows: Rows, left_out: Observations, moments: Moments) -> None:

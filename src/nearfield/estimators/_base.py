@@ -67,7 +67,7 @@ class GPEstimator(BaseEstimator):
         stats: np.ndarray,
         likelihood: Likelihood,
         settings: Settings,
-        unit: float = 1.0,
+        unit: float | np.ndarray = 1.0,
         n_rows: int | None = None,
     ) -> None:
         """Fit validated inputs X (n, d) and statistics (n, S), and take the fit over."""

@@ -57,9 +57,10 @@ class Likelihood(ABC):
 
     name: ClassVar[str]
     parameters: Mapping[str, Parameter] = MappingProxyType({})
-    additive: ClassVar[tuple[int, ...]]  # statistics that an observation takes with it when it is left out; () for all
+    additive: tuple[int, ...]  # statistics that an observation takes with it when it is left out; () for all
     learned_auxiliary: bool = False  # by gradients, together with the hyper-parameters
     latents: tuple[int, ...] = ()
+    width: int = 3  # numbers that the statistics of a row have
     initial_scale: float = 1.0  # of the latent functions
     length_spread: float | None = None  # of the prior on log length scales, see `objectives.length_prior`
     auxiliaries: int = 0  # numbers that each row has
@@ -75,6 +76,23 @@ class Likelihood(ABC):
     @abstractmethod
     def counts(self, stats: torch.Tensor) -> torch.Tensor:
         """How many observations rows with the statistics (..., S) stand for, (...)."""
+
+    def seen(self, stats: torch.Tensor) -> torch.Tensor:
+        """The same for each of several outputs, (..., P), where some may be missing."""
+        return self.counts(stats)
+
+    def noise(self, hyper: Hyper, scale2: torch.Tensor) -> torch.Tensor | None:
+        """Noise variance of one observation, with its floor, where the likelihood has one; scale2: as in `sites`."""
+        return None
+
+    def known_noise(self, stats: torch.Tensor) -> torch.Tensor:
+        """What is known of the noise variances of rows with the statistics (..., S): (...), or (..., P)."""
+        return torch.zeros(stats.shape[:-1], dtype=stats.dtype)
+
+    @property
+    def scales(self) -> tuple[int, ...]:
+        """Shape of the kernel scales: one for each latent function."""
+        return self.latents
 
     def initial_mean(self, stats: np.ndarray) -> np.ndarray:
         """Where the mean of the latent functions starts."""
@@ -108,7 +126,7 @@ class Likelihood(ABC):
     ) -> torch.Tensor:
         """log p (b,) of observations with statistics (b, S), the latent function having these moments."""
 
-    def trust(self, auxiliary: torch.Tensor) -> torch.Tensor | None:
+    def trust(self, auxiliary: torch.Tensor, hyper: Hyper) -> torch.Tensor | None:
         """How much the scores of observations count in training, (b,), given the auxiliaries (b, A) of their rows."""
         return None
 

@@ -40,7 +40,7 @@ class Classes(Likelihood):
     initial_scale = 3.0  # log odds between -6 and 6
 
     def __init__(self, classes: int, auxiliary: str = "tied") -> None:
-        self.classes, self.auxiliary = classes, auxiliary
+        self.classes, self.auxiliary, self.width = classes, auxiliary, classes
         width = math.prod(self.latents)
         self.auxiliaries = {"tied": 0, "conjugate": width, "lognormal": 2 * width}[auxiliary]
         self.learned_auxiliary = auxiliary == "lognormal"

@@ -1,7 +1,9 @@
 """Student-t noise: heavy tails, so that outliers do not bend the fit.
 
 A Student-t is a mixture of Gaussians: y ~ N(f, s^2 / lambda), lambda ~ Gamma(nu/2, nu/2). Given the moments of f the
-best Gamma for a row has E[lambda] = (nu + 1) / (nu + E[(y - f)^2] / s^2), so an outlier gets a large pseudo-noise.
+best Gamma for a row has E[lambda] = (nu + 1) / (nu + e / s^2), e = E[(y - f)^2], so an outlier gets a large
+pseudo-noise. The auxiliary of a row is e, not E[lambda]: while s^2 falls in training, rows that are not visited for
+long would otherwise become ever more certain, outliers among them.
 """
 
 from __future__ import annotations
@@ -12,14 +14,15 @@ from types import MappingProxyType
 import numpy as np
 import torch
 
-from nearfield.likelihoods._base import GIVEN, NOISE_FLOOR, TARGET, Hyper, Parameter, Sites, Weighted
-from nearfield.likelihoods.gaussian import check_noisy
+from nearfield.likelihoods._base import GIVEN, NOISE_FLOOR, TARGET, Hyper, Parameter, Sites
+from nearfield.likelihoods.gaussian import Noisy
 
 _OUTLIER = 0.05  # E[lambda] of a row ten scales off, with four degrees of freedom
+_LEAST = 1e-12  # squared residual: auxiliaries are above zero
 _NODES = 64  # of the trapezoidal rule over log lambda; its error falls exponentially
 
 
-class StudentT(Weighted):
+class StudentT(Noisy):
     """y = f + Student-t noise of learned scale and degrees of freedom. `given` is a known (Gaussian) noise variance."""
 
     name = "student_t"
@@ -31,12 +34,9 @@ class StudentT(Weighted):
     )
     auxiliaries = 1
 
-    def check(self, stats: np.ndarray) -> None:
-        check_noisy(stats)
-
     def initial_auxiliary(self, stats: torch.Tensor) -> torch.Tensor:
-        """As if f were zero everywhere and all of the variance noise: what is far out counts for little."""
-        return 5 / (4 + stats[:, TARGET : TARGET + 1].square())
+        """As if f were zero everywhere: what is far out counts for little."""
+        return stats[:, TARGET : TARGET + 1].square().clamp_min(_LEAST)
 
     def sites(
         self,
@@ -47,16 +47,17 @@ class StudentT(Weighted):
         rng: np.random.Generator | None = None,
     ) -> Sites:
         targets, weights, known = stats.unbind(-1)
-        return Sites(targets, (hyper["log_noise"].exp() / auxiliary[..., 0] + NOISE_FLOOR * scale2 + known) / weights)
+        df, noise = hyper["log_df"].exp(), hyper["log_noise"].exp()
+        widened = (df * noise + auxiliary[..., 0]) / (df + 1)  # s^2 / E[lambda]
+        return Sites(targets, (widened + NOISE_FLOOR * scale2 + known) / weights)
 
     def refreshed(self, stats: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, hyper: Hyper) -> torch.Tensor:
-        df, noise = hyper["log_df"].exp(), hyper["log_noise"].exp()
-        squared = (stats[:, TARGET] - mean).square() + variance
-        return ((df + 1) / (df + squared / noise))[:, None]
+        return ((stats[:, TARGET] - mean).square() + variance).clamp_min(_LEAST)[:, None]
 
-    def trust(self, auxiliary: torch.Tensor) -> torch.Tensor | None:
+    def trust(self, auxiliary: torch.Tensor, hyper: Hyper) -> torch.Tensor | None:
         """Nothing is learned from how badly an outlier is predicted: its score would only widen the noise."""
-        return (auxiliary[:, 0] > _OUTLIER).to(auxiliary.dtype)
+        df, noise = (hyper[name].detach().exp() for name in ("log_df", "log_noise"))
+        return ((df + 1) / (df + auxiliary[:, 0] / noise) > _OUTLIER).to(auxiliary.dtype)
 
     def log_predictive(
         self, mean: torch.Tensor, variance: torch.Tensor, stats: torch.Tensor, hyper: Hyper
