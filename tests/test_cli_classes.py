@@ -261,6 +261,22 @@ def test_info_describes_each_kind(name: str, models: dict[str, Path], run: Run) 
         assert found["noise_scale"] == model.noise_std_
 
 
+@pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
+def test_info_of_a_kernel_for_each_class(models: dict[str, Path], run: Run, tmp_path: Path) -> None:
+    train = make_table(TRAIN, TRAIN)
+    shared, x, y, _ = of_python(models["text"], KINDS["text"], train)
+    model = GPClassifier(class_kernels="own", k=16, max_steps=20, random_state=0).fit(x, y)
+    model.save(tmp_path / "m", extra=shared.extra_)
+    assert model.length_scales_.shape == (3, 4)
+    found, text = json.loads(run("info", tmp_path / "m", "--json").out), run("info", tmp_path / "m").out
+    features = {feature["name"]: feature for feature in found["features"]}
+    for place, name in enumerate(["x1", "x2", "group=a", "group=b"]):
+        lengths, relevance = model.length_scales_[:, place].tolist(), model.feature_relevance_[f"x{place}"]
+        assert features[name] == {"name": name, "relevance": relevance, "length_scales": lengths}
+    assert "relevance" in text
+    assert "length scale" not in text
+
+
 # ------------------------------------------------------------------------------------------------ choosing the task
 
 

@@ -20,6 +20,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nearfield import __version__
+from nearfield.cli_arguments import (
+    OUTPUTS,
+    TASKS,
+    UserError,
+    check_apart,
+    check_between,
+    check_targets,
+    parse_k,
+    parse_quantiles,
+    parse_task,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,18 +48,6 @@ ModelFile = Annotated[Path, typer.Argument(help="A model that `nearfield fit` wr
 TableFile = Annotated[Path, typer.Argument(help=f"The table: {_TABLES}.", metavar="TABLE")]
 BlockRows = Annotated[int | None, typer.Option(help="Rows held in memory at once; the result does not depend on it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-_LIKELIHOODS = {
-    "regression": ("gaussian", "student_t"),
-    "classification": (),
-    "counts": ("negative_binomial",),
-    "binomial": ("binomial",),
-}
-"""The tasks, and the likelihoods of each."""
-
-
-class UserError(Exception):
-    """The input or an argument is wrong; the message says which and what to do."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,9 +95,11 @@ def _common(
 @app.command()
 def fit(
     table: TableFile,
-    target: Annotated[str, typer.Option(help="The column to predict.")],
+    target: Annotated[
+        list[str], typer.Option(help="The column to predict; may be repeated to predict several.", metavar="COLUMN")
+    ],
     out: Annotated[Path, typer.Option(help="Where to write the model.")],
-    task: Annotated[str, typer.Option(help=f"What the target is: auto, {', '.join(_LIKELIHOODS)}.")] = "auto",
+    task: Annotated[str, typer.Option(help=f"What the target is: auto, {', '.join(TASKS)}.")] = "auto",
     likelihood: Annotated[
         str | None, typer.Option(help="Likelihood, such as student_t for a regression with outliers.")
     ] = None,
@@ -107,6 +108,9 @@ def fit(
     ] = None,
     trials: Annotated[
         str | None, typer.Option(help="Column with the trials of binomial counts.", metavar="COLUMN")
+    ] = None,
+    outputs: Annotated[
+        str | None, typer.Option(help=f"How several targets depend on each other: {', '.join(OUTPUTS)}.")
     ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column not to use; may be repeated.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Kernel, as in GPRegressor.")] = None,
@@ -122,18 +126,22 @@ def fit(
     from nearfield.encoding import TableEncoder
     from nearfield.table import check_writable, read_table
 
-    neighbours = _parse_k(k)
-    asked = _parse_task(task, likelihood, exposure, trials)
+    neighbours = parse_k(k)
+    check_targets(target, outputs, task, likelihood, exposure, trials)
+    asked = parse_task(task, likelihood, exposure, trials)
     for path in (out, checkpoint):
         if path is not None:
-            _check_apart(path, table)
+            check_apart(path, table)
             check_writable(path, tabular=False)
     rows = read_table(table)
     encoder = TableEncoder.fit(rows, target, drop or (), task=asked, exposure=exposure, trials=trials)
-    x, y = encoder.transform(rows), encoder.target.as_labels(encoder.target_values(rows))
-    settings = _settings(encoder.target.task, likelihood, predictive)
-    remark = encoder.target.remark(y) if task == "auto" and likelihood is None else None
-    if remark and not quiet:
+    x, values = encoder.transform(rows), encoder.target_values(rows)
+    y, n = encoder.target.as_labels(values), int(encoder.target.known(values).sum())
+    settings = _settings(encoder.target.task, likelihood, predictive, outputs)
+    remarks = [encoder.target.remark(y)] if task == "auto" and likelihood is None else []
+    if n < len(y):
+        remarks.append(f"{len(y) - n:,} of {len(y):,} rows have none of the targets and are left out.")
+    for remark in filter(None, [] if quiet else remarks):
         print(f"nearfield: note: {remark}", file=sys.stderr)
     estimator = _estimator(
         encoder.target.estimator,
@@ -152,9 +160,9 @@ def fit(
         warnings.simplefilter("ignore", TrainingRowsWarning)  # said below
         estimator.save(out, extra={"table": encoder.to_json()})
     if not quiet:
-        size = f"{len(y):,} rows, {len(encoder.columns)} columns as {x.shape[1]} features"
+        size = f"{n:,} rows, {len(encoder.columns)} columns as {x.shape[1]} features"
         classes = f" of {len(estimator.classes_)} classes" if encoder.target.task == "classification" else ""
-        print(f"{size}, target {target!r}{classes}")
+        print(f"{size}, target{'s' if len(target) > 1 else ''} {', '.join(map(repr, target))}{classes}")
         print(estimator.summary_)
         print(f"Wrote {out}. It contains the training rows: share it as you would share {table}.")
 
@@ -169,17 +177,20 @@ def predict(
     keep: Annotated[list[str] | None, typer.Option(help="A column to copy to the output; may be repeated.")] = None,
     block_rows: BlockRows = None,
 ) -> None:
-    """Predict every row of a table, in the order of the rows: mean, std, lower and upper; or class probabilities."""
+    """Predict every row of a table, in the order of the rows: mean, std, lower and upper; or class probabilities.
+
+    Of several targets, the columns of each begin with its name.
+    """
     from nearfield.table import check_writable, column_names, require_columns, write_blocks
 
-    levels = _parse_quantiles(quantiles)
-    _check_between(coverage, "--coverage")
+    levels = parse_quantiles(quantiles)
+    check_between(coverage, "--coverage")
     kept = list(dict.fromkeys(keep or ()))
     names = column_names(table)
     require_columns(kept, names, "A column to keep")
     destination = None if out is None or str(out) == "-" else out
     if destination is not None:
-        _check_apart(destination, table, model)
+        check_apart(destination, table, model)
         check_writable(destination)
     encoder = _encoder_of(model)
     encoder.check_columns(names)
@@ -201,7 +212,8 @@ def predict(
 def evaluate(model: ModelFile, table: TableFile, block_rows: BlockRows = None, as_json: AsJson = False) -> None:
     """Score a model on a table with the target, beside a constant prediction.
 
-    Numbers and counts: RMSE, NLL, CRPS and coverage. Classes: NLL, error, Brier score and calibration error.
+    Numbers and counts: RMSE, NLL, CRPS and coverage. Classes: NLL, error, Brier score and calibration error. Several
+    targets: each, their average, and the NLL of all together.
     """
     import numpy as np
 
@@ -212,7 +224,7 @@ def evaluate(model: ModelFile, table: TableFile, block_rows: BlockRows = None, a
     encoder = _encoder_of(model)
     encoder.check_columns(names, target=True)
     target, report, skipped = encoder.target, _report_of(model, encoder), 0
-    for block, x, first_row in _blocks(table, encoder, block_rows, [target.name]):
+    for block, x, first_row in _blocks(table, encoder, block_rows, target.names):
         y = encoder.target_values(block, first_row)
         known = target.known(y)
         given = {what: values[known] for what, values in target.given(block, first_row, known).items()}
@@ -223,9 +235,10 @@ def evaluate(model: ModelFile, table: TableFile, block_rows: BlockRows = None, a
                 report.score(x[known], y[known], given)
     result = {"skipped": skipped, **report.result()}
     if "rows" not in result and "unseen" in result:
-        raise UserError(f"No label of the target {target.name!r} in {table} was among the classes of {model}.")
+        raise UserError(f"No label of the target {target.names[0]!r} in {table} was among the classes of {model}.")
     if "rows" not in result:
-        raise UserError(f"The target {target.name!r} is missing in all {skipped} rows of {table}.")
+        which = "The target" if len(target.names) == 1 else "Each of the targets"
+        raise UserError(f"{which} {', '.join(map(repr, target.names))} is missing in all {skipped} rows of {table}.")
     print(json.dumps(result, indent=2) if as_json else score_table(result))
 
 
@@ -251,14 +264,14 @@ def _estimator(name: str, **settings: Any) -> Any:
         return ESTIMATORS[name](**{name: value for name, value in settings.items() if value is not None})
 
 
-def _settings(task: str, likelihood: str | None, predictive: str | None) -> dict[str, Any]:
+def _settings(task: str, likelihood: str | None, predictive: str | None, outputs: str | None) -> dict[str, Any]:
     """The settings that are not the same for all estimators."""
     if task == "regression":
-        return {"likelihood": likelihood, "predictive": predictive}
+        return {"likelihood": likelihood, "predictive": predictive, "outputs": outputs}
     if predictive not in (None, "calibrated", "plain"):
         raise UserError(f"--predictive is {predictive!r}; calibrated or plain is expected for {task}.")
     calibrated = None if predictive is None else predictive == "calibrated"
-    likelihoods = _LIKELIHOODS[task]
+    likelihoods = TASKS[task]
     return {"calibrated": calibrated, **({"likelihood": likelihoods[0]} if likelihoods else {})}
 
 
@@ -281,7 +294,13 @@ def _load(path: Path, encoder: TableEncoder) -> Any:
     from nearfield.estimators import ESTIMATORS
 
     with _user_errors():
-        return ESTIMATORS[encoder.target.estimator].load(path)
+        model = ESTIMATORS[encoder.target.estimator].load(path)
+    described, outputs = len(encoder.target.names), getattr(model, "n_outputs_", 1)
+    if described != outputs:
+        raise UserError(
+            f"{path} is damaged: it predicts {outputs} targets, but its table has {described}. Fit it again."
+        )
+    return model
 
 
 def _report_of(path: Path, encoder: TableEncoder) -> Report:
@@ -319,58 +338,6 @@ def _beside(kept: pa.Table, columns: dict[str, Any]) -> pa.Table:
     if twice:
         raise UserError(f"The kept column {twice[0]!r} has the name of a column of the predictions: rename it.")
     return pa.table({name: kept.column(name) for name in kept.column_names} | columns)
-
-
-# -------------------------------------------------------------------------------------------------- arguments
-
-
-def _parse_k(text: str | None) -> int | str | None:
-    if text is None or text == "auto":
-        return text
-    if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"--k is {text!r}; auto or a whole number of at least 1 is expected.")
-    return int(text)
-
-
-def _parse_task(task: str, likelihood: str | None, exposure: str | None, trials: str | None) -> str:
-    """The task, with "auto" decided where the other options imply one."""
-    if task not in ("auto", *_LIKELIHOODS):
-        raise UserError(f"--task is {task!r}; one of auto, {', '.join(_LIKELIHOODS)} is expected.")
-    implied = {"--exposure": "counts"} if exposure is not None else {}
-    implied |= {"--trials": "binomial"} if trials is not None else {}
-    if likelihood is not None:
-        known = {name: own for own, names in _LIKELIHOODS.items() for name in names}
-        if likelihood not in known:
-            raise UserError(f"--likelihood is {likelihood!r}; one of {', '.join(known)} is expected.")
-        implied[f"--likelihood {likelihood}"] = known[likelihood]
-    for option, own in implied.items():
-        if task not in ("auto", own):
-            raise UserError(f"{option} goes with --task {own}, not with {task}.")
-        task = own
-    if task == "binomial" and trials is None:
-        raise UserError("--task binomial needs --trials: the column with the number of trials of each row.")
-    return task
-
-
-def _parse_quantiles(text: str | None) -> list[float]:
-    try:
-        levels = [] if text is None else [float(part) for part in text.split(",")]
-    except ValueError:
-        raise UserError(f"--quantiles is {text!r}; numbers with commas, such as 0.05,0.5,0.95, are expected.") from None
-    for level in levels:
-        _check_between(level, "--quantiles")
-    return levels
-
-
-def _check_between(value: float | None, option: str) -> None:
-    if value is not None and not 0.0 < value < 1.0:
-        raise UserError(f"{option} is {value:g}; a probability between 0 and 1 is expected.")
-
-
-def _check_apart(out: Path, *inputs: Path) -> None:
-    for path in inputs:
-        if out.exists() and path.exists() and out.samefile(path):
-            raise UserError(f"{out} is also an input, which would be overwritten; choose another name.")
 
 
 # ----------------------------------------------------------------------------------------------------- errors

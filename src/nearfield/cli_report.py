@@ -17,7 +17,7 @@ from scipy import stats
 from nearfield.counts import CountDistribution
 from nearfield.encoding import TableEncoder
 from nearfield.metrics import ClassScores, CountScores, Scores
-from nearfield.target import Target
+from nearfield.target import Target, Targets
 
 Given = Mapping[str, np.ndarray]
 """exposure or trials (n,), by name, where the model has them."""
@@ -41,7 +41,7 @@ class Report(Protocol):
         """Columns by name, one row for each of x (m, d)."""
 
     def score(self, x: np.ndarray, y: np.ndarray, given: Given) -> None:
-        """Add rows x (m, d) with targets y (m,) to the scores."""
+        """Add rows x (m, d) with targets y (m,), or (m, P), to the scores."""
 
     def result(self) -> dict[str, Any]:
         """Number of rows scored, scores of the model and of a constant prediction; {} if there were no rows."""
@@ -62,12 +62,8 @@ class NumberReport:
     def predictions(
         self, x: np.ndarray, given: Given, coverage: float | None, levels: Sequence[float]
     ) -> dict[str, Any]:
-        if coverage is None:
-            coverage = inspect.signature(self.model.predict_interval).parameters["coverage"].default
-        dist = self.model.predict_dist(x, **given)  # once: the neighbours are most of the work
-        lower, upper = dist.interval(coverage)
-        found = {"mean": dist.mean(), "std": dist.std(), "lower": self._ends(lower), "upper": self._ends(upper)}
-        return found | {f"q{level:g}": self._ends(dist.ppf(level)) for level in levels}
+        found = _summaries(self.model, x, given, coverage, levels)
+        return {name: values if name in ("mean", "std") else self._ends(values) for name, values in found.items()}
 
     def score(self, x: np.ndarray, y: np.ndarray, given: Given) -> None:
         self.scores += self.scores_of.of(y, self.model.predict_dist(x, **given))
@@ -82,6 +78,7 @@ class NumberReport:
         model = self.model
         noise = "noise_std" if model.likelihood == "gaussian" else "noise_scale"  # heavy tails may have no std
         return {
+            "target": self.target.name,
             "likelihood": model.likelihood,
             noise: model.noise_std_,
             "kernel_scale": model.kernel_scale_,
@@ -108,7 +105,7 @@ class CountReport(NumberReport):
     def description(self) -> dict[str, Any]:
         given = {"exposure": self.target.exposure, "trials": self.target.trials, "dispersion": self.model.dispersion_}
         present = {name: value for name, value in given.items() if value is not None}
-        return {"likelihood": self.model.likelihood, **present}
+        return {"target": self.target.name, "likelihood": self.model.likelihood, **present}
 
     def _ends(self, values: np.ndarray) -> np.ndarray:
         return values.astype(np.int64)
@@ -120,6 +117,67 @@ class CountReport(NumberReport):
             return CountDistribution.binomial(np.full(n, log_odds), 0.0, given["trials"])
         mean = known["rate"] * given.get("exposure", np.ones(n))
         return CountDistribution.negative_binomial(np.log(mean / known["dispersion"]), 0.0, known["dispersion"])
+
+
+class OutputsReport:
+    """Several numbers: everything for each of them, an average, and how well they are predicted together."""
+
+    def __init__(self, model: Any, target: Targets) -> None:
+        self.model, self.target = model, target
+        self.rows, self.joint = 0, 0.0
+        self.scores, self.baseline = ([Scores() for _ in target.parts] for _ in range(2))
+
+    def predictions(
+        self, x: np.ndarray, given: Given, coverage: float | None, levels: Sequence[float]
+    ) -> dict[str, Any]:
+        found = _summaries(self.model, x, given, coverage, levels)
+        return {
+            f"{target}_{name}": values[:, p]
+            for p, target in enumerate(self.target.names)
+            for name, values in found.items()
+        }
+
+    def score(self, x: np.ndarray, y: np.ndarray, given: Given) -> None:
+        dist = self.model.predict_dist(x)
+        for p, part in enumerate(self.target.parts):
+            there = ~np.isnan(y[:, p])
+            if there.any():
+                marginal = dist.dist(*(np.broadcast_to(values, y.shape)[there, p] for values in dist.args))
+                constant = stats.norm(part.constant["mean"], part.constant["std"])
+                self.scores[p] += Scores.of(y[there, p], marginal)
+                self.baseline[p] += Scores.of(y[there, p], constant)
+        self.joint -= len(y) * self.model.log_score(x, y, joint=True)
+        self.rows += len(y)
+
+    def result(self) -> dict[str, Any]:
+        if self.rows == 0:
+            return {}
+        each = {"model": self.scores, "constant": self.baseline}
+        return {
+            "rows": self.rows,
+            "targets": {
+                target: {
+                    "rows": int(self.scores[p].n),
+                    **{name: scores[p].as_dict() if scores[p].n else None for name, scores in each.items()},
+                }
+                for p, target in enumerate(self.target.names)
+            },
+            "average": {name: _average(scores) for name, scores in each.items()},
+            "joint_nll": self.joint / self.rows,
+            "constant_joint_nll": sum(baseline.nll for baseline in self.baseline) / self.rows,
+        }
+
+    def description(self) -> dict[str, Any]:
+        model = self.model
+        learned = zip(self.target.parts, model.noise_std_.tolist(), model.kernel_scale_.tolist(), strict=True)
+        return {
+            "likelihood": model.likelihood,
+            "outputs": model.outputs,
+            "targets": [
+                {"name": part.name, "noise_std": noise, "kernel_scale": scale, **part.constant}
+                for part, noise, scale in learned
+            ],
+        }
 
 
 class ClassReport:
@@ -162,6 +220,7 @@ class ClassReport:
         counts, shares = self.model.class_counts_.tolist(), self.model.class_shares_.tolist()
         return {
             "rows": round(sum(counts)),  # the model keeps rows with equal inputs as one
+            "target": self.target.name,
             "auxiliary": self.model.auxiliary,
             "class_kernels": self.model.class_kernels,
             "classes": [
@@ -171,8 +230,10 @@ class ClassReport:
         }
 
 
-def report_on(model: Any, target: Target) -> Report:
+def report_on(model: Any, target: Target | Targets) -> Report:
     """The report of the kind that the target is of."""
+    if isinstance(target, Targets):
+        return OutputsReport(model, target)
     kinds: dict[str, type[NumberReport] | type[ClassReport]] = {
         "regression": NumberReport,
         "classification": ClassReport,
@@ -195,6 +256,24 @@ def probability_names(labels: Sequence[Any]) -> list[str]:
     return names
 
 
+def _summaries(
+    model: Any, x: np.ndarray, given: Given, coverage: float | None, levels: Sequence[float]
+) -> dict[str, np.ndarray]:
+    """Mean, std, ends of the interval and quantiles of the predictions for x (m, d): (m,) each, or (m, P)."""
+    if coverage is None:
+        coverage = inspect.signature(model.predict_interval).parameters["coverage"].default
+    dist = model.predict_dist(x, **given)  # once: the neighbours are most of the work
+    lower, upper = dist.interval(coverage)
+    found = {"mean": dist.mean(), "std": dist.std(), "lower": lower, "upper": upper}
+    return found | {f"q{level:g}": dist.ppf(level) for level in levels}
+
+
+def _average(scores: Sequence[Scores]) -> dict[str, float]:
+    """The mean of each score over the targets that were there."""
+    each = [target.as_dict() for target in scores if target.n]
+    return {name: float(np.mean([one[name] for one in each])) for name in each[0] if name != "n"}
+
+
 # ------------------------------------------------------------------------------------------------------- text
 
 
@@ -207,14 +286,27 @@ def score_table(result: dict[str, Any]) -> str:
             f"{result['unseen']:,} of them have labels that training did not have: "
             "they count as errors and are left out of the other scores"
         )
-    lines.append(f"{'':<18}{'model':>12}{'constant':>12}")
-    labels = {name: label for name, label in _SCORES.items() if name in result["model"]}
-    labels |= {name: f"inside {name[9:]} %" for name in result["model"] if name.startswith("coverage_")}
-    for name, label in labels.items():
-        model, constant = result["model"][name], result["constant"][name]
-        spec = ".3f" if name.startswith("coverage_") else ".5g"
-        lines.append(f"{label:<18}{model:>12{spec}}{constant:>12{spec}}")
-    return "\n".join(lines)
+    for name, part in result.get("targets", {}).items():
+        scored = _score_lines(part["model"], part["constant"]) if part["rows"] else []
+        lines += ["", f"target {name!r}: {part['rows']:,} rows", *scored]
+    if "targets" not in result:
+        return "\n".join([*lines, *_score_lines(result["model"], result["constant"])])
+    average = result["average"]
+    lines += ["", "average over targets", *_score_lines(average["model"], average["constant"])]
+    return "\n".join([*lines, "", _score_line("joint NLL", result["joint_nll"], result["constant_joint_nll"], ".5g")])
+
+
+def _score_lines(model: Mapping[str, float], constant: Mapping[str, float]) -> list[str]:
+    """A heading and a line for each score."""
+    labels = {name: label for name, label in _SCORES.items() if name in model}
+    labels |= {name: f"inside {name[9:]} %" for name in model if name.startswith("coverage_")}
+    specs = {name: ".3f" if name.startswith("coverage_") else ".5g" for name in labels}
+    scores = [_score_line(label, model[name], constant[name], specs[name]) for name, label in labels.items()]
+    return [f"{'':<18}{'model':>12}{'constant':>12}", *scores]
+
+
+def _score_line(label: str, model: float, constant: float, spec: str) -> str:
+    return f"{label:<18}{model:>12{spec}}{constant:>12{spec}}"
 
 
 def describe(path: Path, model: Any, encoder: TableEncoder) -> dict[str, Any]:
@@ -222,9 +314,11 @@ def describe(path: Path, model: Any, encoder: TableEncoder) -> dict[str, Any]:
     from nearfield.persistence import FORMAT_VERSION
 
     relevances = model.feature_relevance_.values()  # in the order of the features, whatever they are called
+    lengths = model.length_scales_.T.tolist()  # (d,), or (d, Q) of several kernels
+    key = "length_scale" if model.length_scales_.ndim == 1 else "length_scales"
     features = [
-        {"name": name, "relevance": float(relevance), "length_scale": float(length)}
-        for name, relevance, length in zip(encoder.feature_names, relevances, model.length_scales_, strict=True)
+        {"name": name, "relevance": float(relevance), key: length}
+        for name, relevance, length in zip(encoder.feature_names, relevances, lengths, strict=True)
     ]
     return {
         "file": str(path),
@@ -235,7 +329,6 @@ def describe(path: Path, model: Any, encoder: TableEncoder) -> dict[str, Any]:
         "k": model.k_,
         "predictive": model.summary_.predictive,
         "rows": model.n_rows_,
-        "target": encoder.target.name,
         **report_on(model, encoder.target).description(),
         "features": sorted(features, key=lambda feature: -feature["relevance"]),
         "summary": model.summary_.as_dict(),
@@ -244,15 +337,24 @@ def describe(path: Path, model: Any, encoder: TableEncoder) -> dict[str, Any]:
 
 def description_table(described: dict[str, Any], model: Any) -> str:
     """The same for people to read."""
-    plain = {name: value for name, value in described.items() if name not in ("features", "summary", "classes")}
+    plain = {name: value for name, value in described.items() if not isinstance(value, list | dict)}
     shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in plain.items()}
     lines = [f"{name.replace('_', ' '):<14}{value}" for name, value in shown.items()]
+    if "targets" in described:
+        lines += ["", *_table("target", described["targets"], ("mean", "std", "noise_std", "kernel_scale"))]
     if "classes" in described:
         rows = [(str(c["label"]), f"{c['count']:,.10g}", f"{c['share']:.4f}") for c in described["classes"]]
         lines += ["", *_columns(("class", "rows", "share"), rows)]
-    rows = [(f["name"], f"{f['relevance']:.4g}", f"{f['length_scale']:.4g}") for f in described["features"]]
-    lines += ["", str(model.summary_), "", *_columns(("feature", "relevance", "length scale"), rows)]
+    one_kernel = "length_scale" in described["features"][0]
+    numbers = ("relevance", "length_scale") if one_kernel else ("relevance",)
+    lines += ["", str(model.summary_), "", *_table("feature", described["features"], numbers)]
     return "\n".join(lines)
+
+
+def _table(what: str, entries: Sequence[Mapping[str, Any]], numbers: Sequence[str]) -> list[str]:
+    """Lines with the name and some numbers of each entry."""
+    rows = [(entry["name"], *(f"{entry[number]:.4g}" for number in numbers)) for entry in entries]
+    return _columns((what, *(number.replace("_", " ") for number in numbers)), rows)
 
 
 def _columns(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:

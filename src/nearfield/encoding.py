@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from nearfield.cells import READERS, Floats, is_empty, is_number, is_text, odd_among_numbers, texts
 from nearfield.table import TableError, TableWarning, require_columns
-from nearfield.target import Target
+from nearfield.target import Target, Targets, target_from_json, target_of
 
 MAX_LEVELS = 64
 """Text columns with more levels than this are refused: they are names or free text rather than categories."""
@@ -96,43 +96,46 @@ class Column:
 class TableEncoder:
     """Turns tables into arrays, the way it was learned on the training table."""
 
-    target: Target
+    target: Target | Targets
     columns: tuple[Column, ...]
 
     @classmethod
     def fit(
         cls,
         table: pa.Table,
-        target: str,
+        target: str | Sequence[str],
         drop: Collection[str] = (),
         *,
         task: str = "regression",
         exposure: str | None = None,
         trials: str | None = None,
     ) -> TableEncoder:
-        """Decide for each column of `table`, but the target and those in `drop`, which features it becomes.
+        """Decide for each column of `table`, but the target or targets and those in `drop`, which features it becomes.
 
         The task is one of `nearfield.target.ESTIMATOR_OF`, or "auto"; `exposure` and `trials` name columns that the
         target is counted against, which are no features.
         """
         if table.num_rows == 0:
             raise TableError("The table has no rows.")
-        apart = {"target": target, "exposure": exposure, "trials": trials}
-        apart = {what: name for what, name in apart.items() if name is not None}
-        require_columns([target], table.column_names, "The target")
-        Target(target, task, exposure=exposure, trials=trials).require(table.column_names)
+        targets = [target] if isinstance(target, str) else list(target)
+        asked = target_of(targets, task, exposure, trials)
+        asked.require_values(table.column_names)
+        asked.require(table.column_names)
         require_columns(drop, table.column_names, "A column to drop")
-        for what, name in apart.items():
+        apart = dict.fromkeys(targets, "the target" if len(targets) == 1 else "one of the targets")
+        for what, name in (("exposure", exposure), ("trials", trials)):
+            if name in apart:
+                raise TableError(f"Column {name!r} is {apart[name]}; it cannot be the {what} as well.")
+            if name is not None:
+                apart[name] = f"the {what}"
+        for name, what in apart.items():
             if name in drop:
-                raise TableError(f"Column {name!r} is the {what}; it cannot be dropped.")
-            if what != "target" and name == target:
-                raise TableError(f"Column {name!r} is the target; it cannot be the {what} as well.")
-        left = [name for name in table.column_names if name not in apart.values() and name not in drop]
-        names = _usable(table, left)
+                raise TableError(f"Column {name!r} is {what}; it cannot be dropped.")
+        names = _usable(table, [name for name in table.column_names if name not in apart and name not in drop])
         if not names:
-            raise TableError(f"The table has no columns to predict {target!r} from.")
+            raise TableError(f"The table has no columns to predict {', '.join(map(repr, targets))} from.")
         columns = tuple(_learn(name, table.column(name)) for name in names)
-        return cls(Target.fit(table, target, task, exposure, trials), columns)
+        return cls(asked.learned(table), columns)
 
     @property
     def feature_names(self) -> list[str]:
@@ -147,7 +150,7 @@ class TableEncoder:
     def check_columns(self, names: Collection[str], *, target: bool = False) -> None:
         """Raise TableError unless all columns needed, and with `target` the target too, are among `names`."""
         if target:
-            require_columns([self.target.name], names, "The target")
+            self.target.require_values(names)
         self.target.require(names)
         self._check_features(names)
 
@@ -174,8 +177,8 @@ class TableEncoder:
         return out
 
     def target_values(self, table: pa.Table | pa.RecordBatch, first_row: int = 1) -> np.ndarray:
-        """The target (n,): numbers, NaN where missing; or labels as objects, None where missing."""
-        require_columns([self.target.name], table.schema.names, "The target")
+        """The target (n,): numbers, NaN where missing; or labels as objects, None where missing; targets (n, P)."""
+        self.target.require_values(table.schema.names)
         return self.target.values(_as_table(table), first_row)
 
     def to_json(self) -> dict[str, Any]:
@@ -192,10 +195,12 @@ class TableEncoder:
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise ValueError(f"The model's description of its table is not of format {_FORMAT}.")
         columns = data.get("columns")
-        if not isinstance(data.get("target"), str) or not isinstance(columns, list) or not columns:
+        targets = "targets" in data or isinstance(data.get("target"), str)
+        if not targets or not isinstance(columns, list) or not columns:
             raise ValueError("The model's description of its table lacks the target or the columns.")
-        encoder = cls(Target.from_json(data), tuple(map(_column_from_json, columns)))
-        if len(set(encoder.column_names)) < len(columns):
+        encoder = cls(target_from_json(data), tuple(map(_column_from_json, columns)))
+        apart = [*encoder.target.names, *encoder.target.columns]
+        if len({*apart, *encoder.column_names}) < len(apart) + len(columns):
             raise ValueError("The model's description of its table names a column twice.")
         return encoder
 

@@ -1,4 +1,4 @@
-"""The target column of a table: which task it asks for, its values, and the column it is counted against.
+"""The target of a table, a column or several: which task it asks for, its values, and what it is counted against.
 
     task             the target is                        beside it            estimator
     ---------------  -----------------------------------  -------------------  ----------------
@@ -9,11 +9,16 @@
 
 "auto" takes text, true / false and categories as classes and everything else as a number. Text of which more than half
 are numbers is meant as numbers: what else is in it is pointed at instead of becoming a class.
+
+Several targets are numbers, one regression of all. Some may be missing in a row, which then tells about the others.
+`Target` and `Targets` have the same methods, so that only what is made of their values depends on which it is.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -21,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearfield.cells import Floats, flags, is_number, is_text, mostly_numbers, numbers, trimmed
+from nearfield.cells import Floats, flags, is_empty, is_number, is_text, mostly_numbers, numbers, trimmed
 from nearfield.scaling import Scaling
 from nearfield.table import TableError, require_columns
 
@@ -55,21 +60,12 @@ class Target:
     constant: dict[str, float] = field(default_factory=dict)
     """what a constant prediction is made of: mean and std, rate and dispersion, or share; classes have none"""
 
-    @classmethod
-    def fit(
-        cls,
-        table: pa.Table,
-        name: str,
-        task: str = "regression",
-        exposure: str | None = None,
-        trials: str | None = None,
-    ) -> Target:
-        """Decide what the column `name` is, and check all of it."""
-        values = table.column(name)
-        if task == "auto":
-            task = _choose(values, name)
+    def learned(self, table: pa.Table) -> Target:
+        """The same with what the training table says: its column checked, and what it is, where the task is "auto"."""
+        values, name = table.column(self.name), self.name
+        task = _choose(values, name) if self.task == "auto" else self.task
         kind = _kind_of_labels(values, name) if task == "classification" else "number"
-        target = cls(name, task, kind, exposure, trials)
+        target = replace(self, task=task, kind=kind)
         y = target.values(table)
         _refuse_missing(target.known(y), name)
         if task == "classification":
@@ -78,6 +74,11 @@ class Target:
         given = target.given(table)
         target.check(y, given, np.arange(1, y.size + 1))
         return replace(target, constant=_constant(task, y, given))
+
+    @property
+    def names(self) -> list[str]:
+        """The columns to predict."""
+        return [self.name]
 
     @property
     def columns(self) -> list[str]:
@@ -89,7 +90,11 @@ class Target:
         """Name of the estimator of the task."""
         return ESTIMATOR_OF[self.task]
 
-    def require(self, names: Any) -> None:
+    def require_values(self, names: Collection[str]) -> None:
+        """Raise TableError unless the target is among `names`."""
+        require_columns(self.names, names, "The target")
+
+    def require(self, names: Collection[str]) -> None:
         """Raise TableError unless `columns` are among `names`."""
         for what, column in (("exposure", self.exposure), ("trials", self.trials)):
             if column is not None:
@@ -178,22 +183,135 @@ class Target:
         return cls(str(name), task, kind, exposure, trials, constant)
 
 
+@dataclass(frozen=True)
+class Targets:
+    """Two or more columns of numbers that one model predicts: `Target`, for values (n, P) with NaN where missing."""
+
+    parts: tuple[Target, ...]
+
+    def __post_init__(self) -> None:
+        numbers = all(part.task in ("auto", "regression") and not part.columns for part in self.parts)
+        if len(self.parts) < 2 or len(set(self.names)) < len(self.parts) or not numbers:
+            raise TableError(f"The targets are {self.names}; two or more different columns of numbers are expected.")
+
+    def learned(self, table: pa.Table) -> Targets:
+        """The same with what the training table says: each column must hold numbers, one at least."""
+        return Targets(tuple(_learned_beside_others(part, table) for part in self.parts))
+
+    @property
+    def names(self) -> list[str]:
+        """The columns to predict."""
+        return [part.name for part in self.parts]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that predictions need beside the features: none."""
+        return []
+
+    @property
+    def task(self) -> str:
+        """The only one."""
+        return "regression"
+
+    @property
+    def estimator(self) -> str:
+        """Name of the estimator of the task."""
+        return ESTIMATOR_OF[self.task]
+
+    def require_values(self, names: Collection[str]) -> None:
+        """Raise TableError unless all targets are among `names`."""
+        require_columns(self.names, names, "A target")
+
+    def require(self, names: Collection[str]) -> None:
+        """Nothing but features is needed."""
+
+    def values(self, table: pa.Table, first_row: int = 1) -> Floats:
+        """The targets (n, P), NaN where missing."""
+        return np.column_stack([_numbers_or_nothing(part, table, first_row) for part in self.parts])
+
+    def known(self, y: Floats) -> np.ndarray:
+        """Whether each row of `y` (n, P) has any of the targets."""
+        return np.asarray((~np.isnan(y)).any(axis=1))
+
+    def as_labels(self, y: Floats) -> Floats:
+        """Numbers as they are."""
+        return y
+
+    def given(self, table: pa.Table, first_row: int = 1, needed: np.ndarray | None = None) -> dict[str, Floats]:
+        """Nothing: there is no exposure and there are no trials."""
+        return {}
+
+    def check(self, y: Floats, given: dict[str, Floats], row: np.ndarray) -> None:
+        """Any number is possible."""
+
+    def remark(self, y: Floats) -> str | None:
+        """There is no other task."""
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able description, for the model file."""
+        return {"targets": [part.to_json() for part in self.parts]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Targets:
+        """The inverse of `to_json`, whatever else is in `data`; ValueError if it is damaged."""
+        listed = data.get("targets")
+        if isinstance(listed, list) and all(isinstance(part, dict) for part in listed) and "target" not in data:
+            parts = tuple(Target.from_json(part) for part in listed)
+            with suppress(TableError):
+                if all(part.constant for part in parts):
+                    return cls(parts)
+        raise ValueError("The model's description of its targets is damaged.")
+
+
+def target_of(
+    names: Sequence[str], task: str = "regression", exposure: str | None = None, trials: str | None = None
+) -> Target | Targets:
+    """What is asked for, before the table was looked at."""
+    parts = tuple(Target(name, task, exposure=exposure, trials=trials) for name in names)
+    return parts[0] if len(parts) == 1 else Targets(parts)
+
+
+def target_from_json(data: dict[str, Any]) -> Target | Targets:
+    """The target, or the targets, of a model file; ValueError if the description is damaged."""
+    return Targets.from_json(data) if "targets" in data else Target.from_json(data)
+
+
 # --------------------------------------------------------------------------------------------------- learning
 
 
 def _choose(values: pa.ChunkedArray, name: str) -> str:
     """The task of a column when nothing else is said."""
-    if pa.types.is_boolean(values.type) or pa.types.is_dictionary(values.type):
-        return "classification"
-    if not is_text(values.type) or mostly_numbers(values):
+    if not _seem_classes(values):
         return "regression"
-    n = len(pc.unique(trimmed(values)[0]))
+    n = len(pc.unique(trimmed(values)[0])) if is_text(values.type) else 0
     if n > MAX_CLASSES:
         raise TableError(
             f"The target {name!r} is text with {n} different values; if each of them is a class, give "
             "--task classification."
         )
     return "classification"
+
+
+def _seem_classes(values: pa.ChunkedArray) -> bool:
+    """Whether a column is true/false, categories, or text that is not mostly numbers."""
+    if is_text(values.type):
+        return not mostly_numbers(values)
+    return pa.types.is_boolean(values.type) or pa.types.is_dictionary(values.type)
+
+
+def _learned_beside_others(target: Target, table: pa.Table) -> Target:
+    """One of several targets, with what the training table says of it."""
+    values = table.column(target.name)
+    if is_empty(values):
+        raise TableError(f"The target {target.name!r} has no values: leave it out.")
+    if target.task == "auto" and _seem_classes(values):
+        raise TableError(
+            f"The target {target.name!r} has type {values.type}, which is predicted as a class; several targets are "
+            "predicted together only if all are numbers. Fit a model of its own to it."
+        )
+    y = target.values(table)
+    return replace(target, task="regression", constant=_constant("regression", y[target.known(y)], {}))
 
 
 def _kind_of_labels(values: pa.ChunkedArray, name: str) -> str:
@@ -265,6 +383,13 @@ def _labels(values: pa.ChunkedArray, kind: str, label: str, first_row: int) -> n
 
 def _as_whole(value: float) -> int | float:
     return int(value) if value.is_integer() else value
+
+
+def _numbers_or_nothing(target: Target, table: pa.Table, first_row: int) -> Floats:
+    """The values (n,) of one of several targets, which may be missing in all rows."""
+    if pa.types.is_null(table.column(target.name).type):
+        return np.full(table.num_rows, np.nan)
+    return target.values(table, first_row)
 
 
 def _numeric(values: pa.ChunkedArray, label: str, first_row: int) -> Floats:
