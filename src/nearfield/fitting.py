@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import time
+import warnings
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 
@@ -18,14 +20,17 @@ from nearfield._threads import torch_alone
 from nearfield.calibration import Choice, LeftOutRows, Method, all_rows, candidate_ks, choose_k
 from nearfield.calibration.classes import ClassLeftOut, ClassMethod
 from nearfield.calibration.counts import CountLeftOut, CountMethod
-from nearfield.calibration.outputs import OutputsLeftOut, OutputsMethod
+from nearfield.calibration.outputs import OutputHeads, OutputsLeftOut, OutputsMethod
 from nearfield.calibration.regression import SMALLEST_DF, Head, LeftOut, RegressionMethod, target_floor
 from nearfield.kernels import find_kernel
 from nearfield.likelihoods import Likelihood
 from nearfield.likelihoods.classes import Classes
 from nearfield.likelihoods.counts import LogisticCounts
 from nearfield.likelihoods.outputs import GaussianOutputs
+from nearfield.mixing import initial_mixing
 from nearfield.model import Model, Rows
+from nearfield.neighbours.twins import copied_share
+from nearfield.objectives import ordering
 from nearfield.persistence import read_file, write_file
 from nearfield.prediction import Predictor
 from nearfield.scaling import Scaling
@@ -33,8 +38,11 @@ from nearfield.sweep import Sweeper, Swept
 from nearfield.training import Progress, Run, Schedule, Stage, restore, start, state, train
 
 _IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
+_COPIED_ROWS = 1000  # rows looked at for near copies
+_MOST_COPIED = 0.5  # share of them that is suspicious
 _FEWEST_TRAINED = 10  # rows; with fewer, leaving rows out teaches the noise of these rows
 _LEFT_OUT_ROWS = 4000  # rows left out to choose k and to calibrate
+_COUPLED_ROWS = 1000  # of them, to learn how far the correlations between outputs can be trusted
 _TRAINED = (64, 128, 256)  # neighbours in the three stages of training
 _BLOCKS = (256, 384, 512)  # numbers of them that a matrix of several outputs may have
 _FEWEST_MIXED = 8  # neighbours, however many outputs there are
@@ -49,6 +57,8 @@ class Settings:
     k: int | str = "auto"
     predictive: str = "calibrated"  # or the likelihood's own
     own_kernels: bool = False  # for each latent function
+    objective: str = "loo"
+    ordering: str = "random"  # of the rows, for Vecchia's objective
     latents: int = 0  # of a linear model of coregionalisation; 0 for none
     max_steps: int = 600
     learning_rate: float = 0.03
@@ -126,6 +136,7 @@ def fit(
     rng: np.random.Generator,
     *,
     unit: float | np.ndarray = 1.0,
+    groups: np.ndarray | None = None,
     n_rows: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     verbose: bool | None = None,
@@ -139,16 +150,11 @@ def fit(
     likelihood.check(stats)
     counts = likelihood.counts(torch.from_numpy(stats)).numpy()
     inputs = Scaling.of(X, counts, if_constant=_IGNORED)
-    rows = Rows.of(likelihood, inputs.apply(X), stats)
-    model = Model.initial(
-        find_kernel(settings.kernel), X.shape[1], likelihood, likelihood.initial_mean(stats), engine=settings.engine,
-        own_kernels=settings.own_kernels and likelihood.latents != (),
-        mixing=initial_mixing(likelihood, stats, settings.latents) if settings.latents else None,
-    )  # fmt: skip
+    rows = Rows.of(likelihood, inputs.apply(X), stats, groups)
     sample = _sample(rng, len(rows.observations))
     with threadpool_limits(1, "blas"), torch_alone() if settings.engine == "fused" else nullcontext():
-        progress = _train(model, rows, settings, rng, checkpoint, verbose)
-        choice, left_out, jittered = _calibrate(model, rows, settings, sample, unit)
+        learned = _learn(likelihood, rows, settings, rng, sample, unit, checkpoint, verbose)
+    choice, progress = learned.choice, learned.progress
     summary = Summary(
         rows=len(rows) if n_rows is None else n_rows,
         columns=X.shape[1],
@@ -156,39 +162,74 @@ def fit(
         likelihood=likelihood.name,
         predictive=settings.predictive,
         steps=progress.steps,
-        most_steps=schedule_for(settings, len(rows)).most_steps,
+        most_steps=learned.most_steps,
         seconds=time.perf_counter() - began,
         k=choice.k,
         k_reason=choice.reason,
         left_out_rows=len(sample),
-        left_out=left_out,
-        jittered=progress.jittered + jittered,
+        left_out=learned.left_out,
+        jittered=progress.jittered,
         rejected=progress.rejected,
     )
-    return Fit(Predictor(model, rows, choice.k, choice.head), inputs, summary)
+    return Fit(Predictor(learned.model, rows, choice.k, choice.head), inputs, summary)
 
 
-def initial_mixing(likelihood: Likelihood, stats: np.ndarray, latents: int) -> np.ndarray:
-    """Where the mixing matrix (P, Q) starts: the directions in which the targets vary most.
+@dataclass(frozen=True)
+class _Learned:
+    """A trained model with its k and head, their scores on left-out rows, and what it took."""
 
-    W W' is then the correlation matrix of the outputs, or the part of it that Q latent functions can have. With as many
-    latent functions as outputs, W is its symmetric root, so that each output has a latent function much like itself;
-    further ones begin as small copies of these.
-    """
-    if not isinstance(likelihood, GaussianOutputs):
-        raise TypeError(f"only several real outputs can be mixed, not a {likelihood.name} likelihood.")
-    s = torch.from_numpy(stats)
-    there = likelihood.present(s).numpy() * likelihood.counts(s).numpy()[:, None]
-    targets = np.where(there > 0, likelihood.split(s)[0].numpy(), 0.0)
-    together = there.T @ (there > 0)
-    moments = (targets * there).T @ targets / np.maximum(together, 1e-300)
-    values, vectors = np.linalg.eigh((moments + moments.T) / 2)
-    roots = np.sqrt(np.maximum(values, 1e-4))  # a constant output has none
-    best = np.argsort(-values, kind="stable")[:latents]
-    start = vectors[:, best] * roots[best]
-    if latents >= likelihood.outputs:
-        start = (vectors * roots) @ vectors.T
-    return np.concatenate([start / 3**i for i in range(-(-latents // start.shape[1]))], axis=1)[:, :latents]
+    model: Model
+    choice: Choice
+    left_out: dict[str, float]
+    progress: Progress
+    most_steps: int
+
+
+def _learn(
+    likelihood: Likelihood,
+    rows: Rows,
+    settings: Settings,
+    rng: np.random.Generator,
+    sample: np.ndarray,
+    unit: float | np.ndarray,
+    checkpoint: str | os.PathLike[str] | None,
+    verbose: bool | None,
+) -> _Learned:
+    """Train and calibrate. A mixture of latent functions must be better than outputs apart that share a kernel."""
+
+    def learn(model: Model, schedule: Schedule, checkpoint: str | os.PathLike[str] | None) -> _Learned:
+        progress = _train(model, rows, schedule, settings, rng, checkpoint, verbose)
+        choice, left_out, jittered = _calibrate(model, rows, settings, sample, unit)
+        progress.jittered += jittered
+        return _Learned(model, choice, left_out, progress, schedule.most_steps)
+
+    stats = rows.stats.numpy()
+    noisy = not likelihood.name.startswith("gaussian")
+
+    def begin(likelihood: Likelihood, mixing: np.ndarray | None = None) -> Model:
+        kernel, d = find_kernel(settings.kernel), rows.inputs.shape[1]
+        own, mean = settings.own_kernels and likelihood.latents != (), likelihood.initial_mean(stats)
+        return Model.initial(kernel, d, likelihood, mean, engine=settings.engine, own_kernels=own, mixing=mixing)
+
+    schedule = schedule_for(settings, len(rows), noisy)
+    if not settings.latents:
+        return learn(begin(likelihood), schedule, checkpoint)
+    outputs = likelihood.latents[0]
+    apart = learn(begin(GaussianOutputs(outputs, alike=True)), schedule, None)
+    mixture = begin(likelihood, initial_mixing(likelihood, stats, settings.latents))
+    return _better(learn(mixture, schedule_for(settings, len(rows), noisy, outputs), checkpoint), apart)
+
+
+def _better(mixed: _Learned, apart: _Learned) -> _Learned:
+    """The mixture, unless left-out rows are predicted better by outputs apart."""
+    accuracy = {name: learned.choice.curve[learned.choice.k] for name, learned in (("mixed", mixed), ("apart", apart))}
+    kept = mixed if accuracy["mixed"] >= accuracy["apart"] else apart
+    both = replace(mixed.progress, steps=mixed.progress.steps + apart.progress.steps)
+    both.jittered += apart.progress.jittered
+    both.rejected += apart.progress.rejected
+    why = "mixed outputs" if kept is mixed else "outputs apart, which left-out rows prefer to mixed ones"
+    choice = replace(kept.choice, reason=f"{why}; {kept.choice.reason}")
+    return replace(kept, choice=choice, progress=both, most_steps=mixed.most_steps + apart.most_steps)
 
 
 def schedule_for(settings: Settings, n: int, noisy: bool = False, outputs: int = 1) -> Schedule:
@@ -212,6 +253,7 @@ def schedule_for(settings: Settings, n: int, noisy: bool = False, outputs: int =
 def _train(
     model: Model,
     rows: Rows,
+    schedule: Schedule,
     settings: Settings,
     rng: np.random.Generator,
     checkpoint: str | os.PathLike[str] | None,
@@ -221,9 +263,8 @@ def _train(
     seen = rows.observations
     if bool((seen.stats == seen.stats[0]).all()) or float(seen.weights.sum()) < _FEWEST_TRAINED:
         return Progress()  # nothing to learn from: the starting values stay
-    noisy = not model.likelihood.name.startswith("gaussian")
-    schedule = schedule_for(settings, len(rows), noisy, model.outputs)
-    run = start(model, rows, rng)
+    rank = ordering(settings.ordering, rows.inputs.numpy(), rng) if settings.objective == "vecchia" else None
+    run = start(model, rows, rng, settings.objective, rank)
     fingerprint = "" if checkpoint is None else _fingerprint(model, rows, settings)
     if checkpoint is not None and os.path.exists(checkpoint):
         header, arrays = read_file(checkpoint)
@@ -257,7 +298,7 @@ def _fingerprint(model: Model, rows: Rows, settings: Settings) -> str:
     """Of everything that training depends on."""
     described = {**asdict(settings), "likelihood": model.likelihood.name, "auxiliaries": model.likelihood.auxiliaries}
     digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
-    for part in (rows.inputs, rows.stats):
+    for part in (rows.inputs, rows.stats, *([] if rows.groups is None else [rows.groups])):
         digest.update(part.contiguous().numpy().data)
     return digest.hexdigest()
 
@@ -270,14 +311,13 @@ def _sample(rng: np.random.Generator, n: int) -> np.ndarray:
 def _calibrate(
     model: Model, rows: Rows, settings: Settings, sample: np.ndarray, unit: float | np.ndarray
 ) -> tuple[Choice, dict[str, float], int]:
-    """The number of neighbours and the head, from left-out observations, and how well these are predicted.
-
-    A sweep with few neighbours is cheap; the dear one with all that may be used follows only where the
-    largest of these were the best.
-    """
+    """The number of neighbours and the head, from left-out observations, and how well these are predicted."""
     sweeper, n_others = Sweeper(model, rows), len(rows) - 1
+    if rows.groups is None:
+        _warn_of_copies(sweeper)
     sweeper.settle(min(_SETTLING_K, settings.k) if isinstance(settings.k, int) else _SETTLING_K)
-    method = _method(model, rows, settings.predictive == "calibrated", unit)
+    calibrated = settings.predictive == "calibrated"
+    method = _method(model, rows, calibrated, unit)
 
     def choose(ks: np.ndarray) -> tuple[Choice, dict[str, float], int]:
         swept = sweeper.left_out(sample, ks)
@@ -285,6 +325,45 @@ def _calibrate(
         choice = choose_k(left_out, method, model.outputs)
         return choice, method.scores(left_out.at(choice.k), choice.head), swept.jittered
 
+    choice, scores, jittered = _choose(model, settings, n_others, choose)
+    if model.mixing is not None and calibrated:
+        choice = replace(choice, head=_coupled(sweeper, sample[:: -(-len(sample) // _COUPLED_ROWS)], choice))
+    return choice, scores, jittered
+
+
+def _warn_of_copies(sweeper: Sweeper) -> None:
+    """Say it if most rows have near copies, from which they are predicted when left out."""
+    rows = sweeper.rows
+    which = np.arange(0, len(rows), -(-len(rows) // _COPIED_ROWS))
+    share = copied_share(sweeper.index, rows.inputs.numpy() / sweeper.model.lengths, which)
+    if share > _MOST_COPIED and rows.stats.shape[1] == 3:
+        warnings.warn(
+            f"{share:.0%} of the rows have a near copy, much nearer than any other row. Left out alone, they are "
+            'predicted from it, and the fit suffers. If these are replicates, pass groups="auto" to fit, or labels.',
+            stacklevel=5,
+        )
+
+
+def _coupled(sweeper: Sweeper, sample: np.ndarray, choice: Choice) -> OutputHeads:
+    """The heads of mixed outputs with the share of the model's correlations that suits left-out rows."""
+    ks = np.array([choice.k])
+    left_out = _left_out(sweeper.model, sweeper.rows, sample, ks, sweeper.left_out(sample, ks)).at(choice.k)
+    noise = left_out.noise[:, :, None] * np.eye(left_out.noise.shape[1])
+    heads: OutputHeads = choice.head.coupled(left_out, sweeper.left_out_covariance(sample, choice.k) + noise)
+    return heads
+
+
+def _choose(
+    model: Model,
+    settings: Settings,
+    n_others: int,
+    choose: Callable[[np.ndarray], tuple[Choice, dict[str, float], int]],
+) -> tuple[Choice, dict[str, float], int]:
+    """The choice among the k that are worth trying, in one or two rounds.
+
+    A sweep with few neighbours is cheap; the dear one with all that may be used follows only where the largest of these
+    were the best.
+    """
     whole = all_rows(model.outputs)
     if isinstance(settings.k, int) or n_others <= whole:
         k = settings.k if isinstance(settings.k, int) else max(n_others, 1)

@@ -15,6 +15,7 @@ import torch
 from nearfield._types import KernelParameters, Moments, Neighbourhood
 from nearfield.conditional import condition, condition_nested
 from nearfield.conditional.coregional import condition_outputs, condition_outputs_nested
+from nearfield.conditional.joint import joint_log_density
 from nearfield.kernels import Kernel, log_shapes
 from nearfield.likelihoods import Likelihood, Observations, Sites
 
@@ -38,19 +39,24 @@ def take(values: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 class Rows:
     """Rows that may be neighbours: inputs (n, d), the likelihood's statistics (n, S) and auxiliaries (n, A).
 
-    `observations` are what can be left out of them; `auxiliary` alone changes while training.
+    `observations` are what can be left out of them; `auxiliary` alone changes while training. Rows of the same group
+    (n,), where there are groups, are left out together.
     """
 
     inputs: torch.Tensor
     stats: torch.Tensor
     auxiliary: torch.Tensor
     observations: Observations
+    groups: torch.Tensor | None = None
 
     @classmethod
-    def of(cls, likelihood: Likelihood, inputs: np.ndarray, stats: np.ndarray) -> Rows:
+    def of(
+        cls, likelihood: Likelihood, inputs: np.ndarray, stats: np.ndarray, groups: np.ndarray | None = None
+    ) -> Rows:
         """Rows about which nothing is known yet."""
         x, s = (torch.from_numpy(np.ascontiguousarray(a, dtype=np.float64)) for a in (inputs, stats))
-        return cls(x, s, likelihood.initial_auxiliary(s), likelihood.observations(s))
+        together = None if groups is None else torch.from_numpy(np.ascontiguousarray(groups, dtype=np.int64))
+        return cls(x, s, likelihood.initial_auxiliary(s), likelihood.observations(s), together)
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -113,7 +119,8 @@ class Model:
 
     def bounds(self) -> dict[str, tuple[float, float]]:
         """Bounds of all learned tensors by name."""
-        return BOUNDS | {name: (p.low, p.high) for name, p in self.likelihood.parameters.items()}
+        every = BOUNDS | {name: (p.low, p.high) for name, p in self.likelihood.parameters.items()}
+        return {name: every[name] for name in self.hyperparameters()}
 
     def project(self) -> None:
         """Put every hyper-parameter back inside its bounds."""
@@ -168,6 +175,12 @@ class Model:
         """
         sites = self._sites(rows, ids, left_out, rng)
         return self._moments(query, rows, ids, sites, None)
+
+    def joint(self, rows: Rows, ids: torch.Tensor) -> torch.Tensor:
+        """Joint log density (b,) of the targets of the rows ids (b, k), -1 for none; differentiable."""
+        sites = self._sites(rows, ids, None, None)
+        parameters = KernelParameters(self.log_lengths, self.log_scale, self.log_shape)
+        return joint_log_density(self.kernel, parameters, rows.inputs, ids, sites.targets - self.mean, sites.noises)
 
     def latent_nested(
         self,

@@ -50,6 +50,8 @@ def pack(fit: Fit) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "summary": fit.summary.as_dict(),
     }
     arrays = {f"rows.{name}": getattr(predictor.rows, name).numpy() for name in _ROWS}
+    if predictor.rows.groups is not None:
+        arrays["rows.groups"] = predictor.rows.groups.numpy()
     arrays |= {f"hyper.{name}": value.detach().numpy() for name, value in model.hyperparameters().items()}
     arrays |= head_arrays | pack_scaling("inputs", fit.inputs)
     return header, {name: np.asarray(value) for name, value in arrays.items()}
@@ -122,7 +124,16 @@ def _rows(arrays: dict[str, np.ndarray], likelihood: Likelihood) -> Rows:
     if not (likelihood.counts(torch.from_numpy(stats)) > 0).all():
         raise ModelFileError("its array 'rows.stats' has rows that do not count")
     x, s, a = (torch.from_numpy(part) for part in (inputs, stats, auxiliary))
-    return Rows(x, s, a, likelihood.observations(s))
+    return Rows(x, s, a, likelihood.observations(s), _groups(arrays, n))
+
+
+def _groups(arrays: dict[str, np.ndarray], n: int) -> torch.Tensor | None:
+    if "rows.groups" not in arrays:
+        return None
+    groups = require_array(arrays, "rows.groups", "int64", 1)
+    if groups.shape != (n,) or groups.min() < 0:
+        raise ModelFileError(f"its array 'rows.groups' has shape {groups.shape}; expected {(n,)}, none below zero")
+    return torch.from_numpy(groups)
 
 
 def _model(kernel_name: str, engine: str, likelihood: Likelihood, arrays: dict[str, np.ndarray], d: int) -> Model:
@@ -154,7 +165,7 @@ def _pack_head(head: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if isinstance(head, CountHead):
         return asdict(head), {}
     if isinstance(head, OutputHeads):
-        return {"outputs": [_regression_scalars(one) for one in head.heads]}, {}
+        return {"outputs": [_regression_scalars(one) for one in head.heads], "coupling": head.coupling}, {}
     return _regression_scalars(head), {}
 
 
@@ -188,7 +199,10 @@ def _head(stored: dict[str, Any], arrays: dict[str, np.ndarray], likelihood: Lik
         heads = require(stored, "outputs", list)
         if len(heads) != likelihood.outputs or not all(isinstance(one, dict) for one in heads):
             raise ModelFileError(f"it has heads for {len(heads)} outputs; expected {likelihood.outputs}")
-        return OutputHeads(tuple(_regression_head(one) for one in heads))
+        coupling = float(require(stored, "coupling", float))
+        if not 0 <= coupling <= 1:
+            raise ModelFileError(f"its coupling of outputs is {coupling}; expected 0 to 1")
+        return OutputHeads(tuple(_regression_head(one) for one in heads), coupling)
     return _regression_head(stored)
 
 

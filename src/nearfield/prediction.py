@@ -72,12 +72,14 @@ class Predictor:
             self._sweeper.covariance(scaling.apply(X[start : start + _BLOCK_ROWS]), self.k)
             for start in range(0, len(X), _BLOCK_ROWS)
         ]
-        found = np.concatenate(parts) + (np.diag(np.broadcast_to(self.noise, parts[0].shape[-1:])) if noisy else 0.0)
-        deviation = np.sqrt(np.maximum(np.diagonal(found, axis1=1, axis2=2), 1e-300))
-        return np.clip(found / deviation[:, :, None] / deviation[:, None, :], -1.0, 1.0)
+        own = np.diag(np.broadcast_to(self.noise, parts[0].shape[-1:])) if noisy else 0.0
+        found: np.ndarray = self.head.correlation(np.concatenate(parts) + own)
+        return found
 
     def extended(self, more: Rows) -> Predictor:
-        """The same hyper-parameters with more rows. Where all rows were neighbours, up to `all_rows` still are.
+        """The same hyper-parameters with more rows, each a group of its own.
+
+        Where all rows were neighbours, up to `all_rows` still are.
 
         The auxiliaries of the new rows settle; those of the old ones stay as they are.
         """
@@ -85,7 +87,10 @@ class Predictor:
         inputs, stats, auxiliary = (
             torch.cat([getattr(self.rows, name), getattr(more, name)]) for name in ("inputs", "stats", "auxiliary")
         )
-        rows = Rows(inputs, stats, auxiliary, likelihood.observations(stats))
+        groups = self.rows.groups
+        if groups is not None:
+            groups = torch.cat([groups, groups.max() + 1 + torch.arange(len(more))])
+        rows = Rows(inputs, stats, auxiliary, likelihood.observations(stats), groups)
         k = self.k if self.k < len(self.rows) - 1 else min(max(self.k, all_rows(self.model.outputs)), len(rows) - 1)
         longer = Predictor(self.model, rows, max(k, 1), self.head)
         longer._sweeper.settle(longer.k, np.arange(len(self.rows), len(rows)))

@@ -12,6 +12,7 @@ from nearfield._threads import torch_alone
 from nearfield.likelihoods import Observations
 from nearfield.model import Model, Rows
 from nearfield.neighbours import Groups, NeighbourIndex, build_index
+from nearfield.neighbours.restricted import earlier_neighbours, query_where
 
 _BLOCK_NUMBERS = 2**18  # neighbours held at a time, over all rows of a block and all latent functions
 _MOST_SWEEPS, _SETTLED = 20, 1e-3  # for the auxiliaries; relative change of a sweep that is small enough
@@ -75,7 +76,26 @@ class Sweeper:
         total = self.model.likelihood.counts(self.rows.stats).numpy()[row]
         alone = total - np.minimum(observations.weights.numpy()[which], 1.0) <= 1e-12 * total
         query = self.rows.inputs.numpy()[row] / self.model.lengths
+        if self.rows.groups is not None:
+            return self._outside(query, row, self._reach(k))
         return self.index.query(query, self._reach(k), np.where(alone, row, -1)).ids
+
+    def _outside(self, query: np.ndarray, row: np.ndarray, k: int) -> np.ndarray:
+        """Neighbours (b, k) of the rows `row` (b,) among those of other groups."""
+        assert self.rows.groups is not None
+        labels = self.rows.groups.numpy()
+        own = labels[row]
+        return query_where(self.index, query, k, lambda places, ids: labels[ids] != own[places][:, None])
+
+    def earlier_ids(self, which: np.ndarray, k: int, rank: np.ndarray) -> np.ndarray:
+        """Neighbours (b, k) of the rows `which` (b,) among those of a lower rank (n,)."""
+        return earlier_neighbours(self.index, self.rows.inputs.numpy() / self.model.lengths, which, k, rank)
+
+    def own_ids(self, which: np.ndarray, k: int) -> np.ndarray:
+        """The rows `which` (b,) themselves and their nearest neighbours, k in all."""
+        query = self.rows.inputs.numpy()[which] / self.model.lengths
+        others = self.index.query(query, k, which).ids[:, : k - 1]
+        return np.concatenate([which[:, None], others], axis=1)
 
     def left_out(self, which: np.ndarray, ks: np.ndarray) -> Swept:
         """Moments (b, len(ks)) + latents of the observations `which` (b,), each left out, for each k in ks."""
@@ -99,12 +119,24 @@ class Sweeper:
         """Covariances (b, P, P) between the outputs of new rows, inputs (b, d), where the model links them."""
         parts = []
         for block in self._blocks(len(query), k):
-            ids = torch.from_numpy(self.index.query(query[block] / self.model.lengths, self._reach(k)).ids)
-            with torch_alone():
-                m = self.model.latent_nested(self.rows, torch.from_numpy(query[block]), ids, np.array([ids.shape[1]]))
-            found = torch.diag_embed(m.variance) if m.covariance is None else m.covariance
-            parts.append(found[:, 0].numpy())
+            ids = self.index.query(query[block] / self.model.lengths, self._reach(k)).ids
+            parts.append(self._covariance(query[block], ids, None))
         return np.concatenate(parts)
+
+    def left_out_covariance(self, which: np.ndarray, k: int) -> np.ndarray:
+        """The same of the observations `which` (b,), each left out."""
+        parts = []
+        for block in self._blocks(len(which), k):
+            query = self.rows.inputs.numpy()[self.rows.observations.row.numpy()[which[block]]]
+            parts.append(self._covariance(query, self.left_out_ids(which[block], k), torch.from_numpy(which[block])))
+        return np.concatenate(parts)
+
+    def _covariance(self, query: np.ndarray, ids: np.ndarray, own: torch.Tensor | None) -> np.ndarray:
+        left_out = None if own is None else self.rows.observations.take(own)
+        ks = np.array([ids.shape[1]])
+        with torch_alone():
+            m = self.model.latent_nested(self.rows, torch.from_numpy(query), torch.from_numpy(ids), ks, left_out)
+        return (torch.diag_embed(m.variance) if m.covariance is None else m.covariance)[:, 0].numpy()
 
     def settle(self, k: int, which: np.ndarray | None = None) -> int:
         """Sweep over the rows `which` (all by default) until their auxiliaries have settled; returns the sweeps.

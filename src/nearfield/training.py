@@ -77,14 +77,18 @@ class Run:
     optimiser: torch.optim.Adam
     rng: np.random.Generator
     progress: Progress
+    objective: str = "loo"
+    rank: np.ndarray | None = None  # (n,) of the rows in the order of Vecchia's objective
 
 
-def start(model: Model, rows: Rows, rng: np.random.Generator) -> Run:
+def start(
+    model: Model, rows: Rows, rng: np.random.Generator, objective: str = "loo", rank: np.ndarray | None = None
+) -> Run:
     """A run at its beginning."""
     groups: list[dict[str, Any]] = [{"params": list(model.hyperparameters().values()), "factor": 1.0}]
     if model.likelihood.learned_auxiliary:
         groups.append({"params": [_learned(model, rows)["auxiliary"]], "factor": _AUXILIARY_FACTOR})
-    return Run(model, rows, torch.optim.Adam(groups), rng, Progress())
+    return Run(model, rows, torch.optim.Adam(groups), rng, Progress(), objective, rank)
 
 
 def _learned(model: Model, rows: Rows) -> dict[str, torch.Tensor]:
@@ -121,7 +125,7 @@ def _refresh(run: Run, groups: Groups, stage: Stage, schedule: Schedule) -> None
     weights = run.rows.observations.weights.numpy()
     batches = _draw_batches(run.rng, len(weights), schedule)
     visited, places = np.unique(batches, return_inverse=True)
-    ids = Sweeper(run.model, run.rows, groups).left_out_ids(visited, stage.k)
+    ids = _neighbours(run, Sweeper(run.model, run.rows, groups), visited, stage.k)
     for group in run.optimiser.param_groups:
         group["lr"] = stage.learning_rate * group["factor"]
     scores, trusted, rejections = [], [], 0
@@ -136,6 +140,16 @@ def _refresh(run: Run, groups: Groups, stage: Stage, schedule: Schedule) -> None
         scores.append(batch_scores)
         trusted.append(batch_weights)
     _record(run.progress, np.concatenate(scores), np.concatenate(trusted), float(weights.sum()))
+
+
+def _neighbours(run: Run, sweeper: Sweeper, visited: np.ndarray, k: int) -> np.ndarray:
+    """Neighbours (b, k) of the observations `visited` (b,), as the objective wants them."""
+    if run.objective == "mll":
+        return sweeper.own_ids(visited, k)
+    if run.objective == "vecchia":
+        assert run.rank is not None
+        return sweeper.earlier_ids(visited, k, run.rank)
+    return sweeper.left_out_ids(visited, k)
 
 
 def _record(progress: Progress, scores: np.ndarray, weights: np.ndarray, total: float) -> None:
@@ -170,8 +184,12 @@ def _step(run: Run, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.nd
     model, rows, optimiser = run.model, run.rows, run.optimiser
     likelihood, left_out = model.likelihood, rows.observations.take(batch)
     optimiser.zero_grad()
-    moments = model.latent(rows, take(rows.inputs, left_out.row), ids, left_out, run.rng)
-    scores = likelihood.log_predictive(moments.mean, moments.variance, left_out.stats, model.noise_model)
+    moments = None
+    if run.objective == "mll":
+        scores = model.joint(rows, ids) / ids.shape[1]
+    else:
+        moments = model.latent(rows, take(rows.inputs, left_out.row), ids, left_out, run.rng)
+        scores = likelihood.log_predictive(moments.mean, moments.variance, left_out.stats, model.noise_model)
     auxiliary = take(rows.auxiliary, left_out.row)
     penalty, trust = likelihood.penalty(auxiliary), likelihood.trust(auxiliary, model.noise_model)
     weights = left_out.weights if trust is None else left_out.weights * trust
@@ -186,9 +204,10 @@ def _step(run: Run, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.nd
     if finite:
         optimiser.step()
         model.project()
-        _refresh_auxiliaries(model, rows, left_out, moments)
+        if moments is not None:
+            _refresh_auxiliaries(model, rows, left_out, moments)
     run.progress.steps += 1
-    run.progress.jittered += moments.jittered
+    run.progress.jittered += 0 if moments is None else moments.jittered
     run.progress.rejected += not finite
     return finite, scores.detach().numpy(), weights.numpy()
 

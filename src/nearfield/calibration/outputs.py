@@ -1,7 +1,8 @@
 """The head of several outputs: a head of a regression for each, and how the outputs of a row go together.
 
 k is the same for all outputs of a row. Each output has error bars of its own, fitted on the left-out rows where it was
-observed. What links the outputs is the model's covariance, of which the correlations are kept (`joint_scores`).
+observed. What links the outputs is the model's covariance, of which the correlations are kept (`joint_scores`), made
+smaller by a common factor if that suits the left-out rows better.
 """
 
 from __future__ import annotations
@@ -11,25 +12,43 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.stats
 from scipy.special import ndtri
 
 from nearfield.calibration.regression import Head, LeftOut, Predicted, RegressionMethod
 from nearfield.sweep import Swept
 
+_COUPLINGS = tuple((np.arange(11) / 10).tolist())
 _LARGEST_Z = 37.0  # beyond it the normal distribution function is 0 or 1
 
 
 @dataclass(frozen=True)
 class OutputHeads:
-    """A head for each of P outputs."""
+    """A head for each of P outputs, and the share of the model's correlations between them that is believed."""
 
     heads: tuple[Head, ...]
+    coupling: float = 1.0
 
     def predicted(self, swept: Swept, noise: np.ndarray | float) -> Predicted:
         """Predictions (b, P) from the moments of rows and their noise variances, (P,) or (b, P)."""
         noises = np.broadcast_to(noise, swept.mean.shape)
         parts = [head.predicted(swept.output(p), noises[:, p]) for p, head in enumerate(self.heads)]
         return Predicted(*(np.stack(columns, axis=1) for columns in zip(*parts, strict=True)))
+
+    def correlation(self, covariance: np.ndarray) -> np.ndarray:
+        """Correlations (b, P, P) between the outputs, from the model's covariances (b, P, P)."""
+        deviation = np.sqrt(np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 1e-300))
+        found = np.clip(covariance / deviation[:, :, None] / deviation[:, None, :], -1.0, 1.0)
+        return np.where(np.eye(len(self.heads), dtype=bool), 1.0, self.coupling * found)
+
+    def coupled(self, rows: OutputsLeftOut, covariance: np.ndarray) -> OutputHeads:
+        """The same with the coupling that suits the left-out rows, of a single k, with covariances (b, P, P) best."""
+        predicted = self.predicted(rows.swept, rows.noise)
+        dist = scipy.stats.t(self.df, predicted.loc, predicted.scale)
+        y = np.where(rows.present, rows.y, np.nan)
+        options = [replace(self, coupling=share) for share in _COUPLINGS]
+        scores = [np.average(joint_scores(y, dist, h.correlation(covariance)), weights=rows.weights) for h in options]
+        return options[int(np.argmax(scores))]
 
     @property
     def df(self) -> np.ndarray:

@@ -69,12 +69,14 @@ class GPEstimator(BaseEstimator):
         settings: Settings,
         unit: float | np.ndarray = 1.0,
         n_rows: int | None = None,
+        groups: np.ndarray | None = None,
     ) -> None:
         """Fit validated inputs X (n, d) and statistics (n, S), and take the fit over."""
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         settings = _clamp_k(settings, len(X))
         shown: dict[str, Any] = {"checkpoint": self.checkpoint, "verbose": self.verbose}
-        self._adopt(fitting.fit(X, stats, likelihood, settings, rng, unit=unit, n_rows=n_rows, **shown))
+        fit = fitting.fit(X, stats, likelihood, settings, rng, unit=unit, groups=groups, n_rows=n_rows, **shown)
+        self._adopt(fit)
         self.extra_: dict[str, Any] = {}
 
     def __sklearn_is_fitted__(self) -> bool:

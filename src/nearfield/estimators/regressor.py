@@ -20,6 +20,9 @@ from nearfield.likelihoods import LIKELIHOODS, Likelihood
 from nearfield.likelihoods.outputs import GaussianOutputs, statistics
 from nearfield.model import Rows
 from nearfield.model_file import pack_scaling, unpack_scaling
+from nearfield.neighbours import build_index
+from nearfield.neighbours.twins import near_copies
+from nearfield.objectives import OBJECTIVES, ORDERINGS
 from nearfield.persistence import ModelFileError
 from nearfield.scaling import Scaling
 from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_not_finite, refuse_text
@@ -52,6 +55,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         mixture of the same latent functions; "independent": not at all, each with a kernel of its own; "shared": not at
         all, but all with the same kernel and noise level, which is the fastest. Without effect for one output.
     n_latents : latent functions of the linear model of coregionalisation, as many as outputs by default.
+    objective : what training maximises. "loo": each row given its nearest neighbours, the default; "mll": rows and
+        neighbours jointly; "vecchia": each row given those before it in an order. The last two are there to compare
+        with, for one output with Gaussian noise.
+    ordering : "random" or "pca", along the first principal component; of the rows, for "vecchia".
     max_steps : training steps at most, in whole refreshes; training stops earlier when the left-out score has settled.
     learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
         `refresh_every` steps.
@@ -84,6 +91,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         likelihood: str = "gaussian",
         outputs: str = "lmc",
         n_latents: int | None = None,
+        objective: str = DEFAULTS.objective,
+        ordering: str = DEFAULTS.ordering,
         max_steps: int = DEFAULTS.max_steps,
         learning_rate: float = DEFAULTS.learning_rate,
         batch_size: int = DEFAULTS.batch_size,
@@ -99,6 +108,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.likelihood = likelihood
         self.outputs = outputs
         self.n_latents = n_latents
+        self.objective = objective
+        self.ordering = ordering
         self.max_steps = max_steps
         self.learning_rate = learning_rate
         self.batch_size = batch_size
@@ -110,26 +121,36 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
-    def fit(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
+    def fit(
+        self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None, groups: Any = None
+    ) -> Self:
         """Fit inputs X (n, d) and targets y (n,) or (n, P); of several outputs some may be missing (NaN) in a row.
 
         sample_weight : (n,) how often each row counts: a row of weight 2 is that row twice, of weight 0 is left out.
         noise_variance : like y, known noise variances in its squared units, added to the learned noise of the rows.
+        groups : (n,) labels; a row is left out together with all rows of its label. "auto" groups rows with their near
+            copies. For rows that are not independent: replicates, the same thing measured again, trajectories.
         """
         check_choice("likelihood", self.likelihood, ("gaussian", "student_t"))
         check_choice("predictive", self.predictive, ("calibrated", self.likelihood))
         check_choice("outputs", self.outputs, OUTPUTS)
+        check_choice("objective", self.objective, OBJECTIVES)
+        check_choice("ordering", self.ordering, ORDERINGS)
         if self.n_latents is not None and not (is_int(self.n_latents) and self.n_latents >= 1):
             raise ValueError(f"n_latents is {self.n_latents!r}: expected None or a whole number of at least 1.")
         settings = self._settings(self.predictive)
         self._column = np.asarray(y).shape[1:] == (1,)
-        X, y, weights, noise = self._validated_rows(X, y, sample_weight, noise_variance, reset=True)
+        X, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=True)
+        if self.objective != "loo" and (y.ndim == 2 or self.likelihood != "gaussian"):
+            raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
+        together = _groups(groups, X, kept)
         self._target = self._scaling(y, weights)
         likelihood: Likelihood = LIKELIHOODS[self.likelihood]() if y.ndim == 1 else self._several(y.shape[1])
         if y.ndim == 2:
             lmc, latents = self.outputs == "lmc", self.n_latents or y.shape[1]
             settings = replace(settings, own_kernels=self.outputs == "independent", latents=lmc * int(latents))
-        self._start(X, _statistics(y, weights, noise, self._target), likelihood, settings, self._target.scale)
+        stats = _statistics(y, weights, noise, self._target)
+        self._start(X, stats, likelihood, settings, self._target.scale, groups=together)
         return self
 
     def _several(self, outputs: int) -> GaussianOutputs:
@@ -158,7 +179,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
         """Append rows without training again: the predictions of a model of all rows with these hyper-parameters."""
         check_is_fitted(self)
-        X, y, weights, noise = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
+        X, y, weights, noise, _ = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
         old, stats = self._fit, _statistics(y, weights, noise, self._target)
         more = Rows.of(old.predictor.model.likelihood, old.inputs.apply(X), stats)
         self._adopt(Fit(old.predictor.extended(more), old.inputs, old.summary))
@@ -166,8 +187,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def _validated_rows(
         self, X: Any, y: Any, sample_weight: Any, noise_variance: Any, reset: bool
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """X (n, d), y (n,) or (n, P), weights (n,) and known noise variances like y, as float64.
+    ) -> tuple[np.ndarray, ...]:
+        """X (n, d), y (n,) or (n, P), weights (n,) and known noise variances like y, as float64, and which are kept.
 
         All are finite, but for missing targets (NaN) of several outputs. Rows that do not count are left out: those of
         weight zero and those without any target.
@@ -201,7 +222,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             raise ValueError(f"noise_variance has shape {noise.shape}: expected {y.shape}, as y has.")
         if not (np.isfinite(noise).all() and (noise >= 0).all()):
             raise ValueError("noise_variance has values that are negative or not finite: variances are at least zero.")
-        return X[kept], y[kept], weights[kept], noise[kept]
+        return X[kept], y[kept], weights[kept], noise[kept], kept
 
     def _refuse_empty(self, y: np.ndarray, weights: np.ndarray) -> None:
         """An output without a single value cannot be learned."""
@@ -354,6 +375,23 @@ def _statistics(y: np.ndarray, weights: np.ndarray, noise: np.ndarray, target: S
     """Standardised targets, weights and noise variances: (n, 3), or (n, 2 P + 1)."""
     targets, noise = target.apply(y), noise / target.scale / target.scale
     return np.stack([targets, weights, noise], axis=1) if y.ndim == 1 else statistics(targets, weights, noise)
+
+
+def _groups(groups: Any, X: np.ndarray, kept: np.ndarray) -> np.ndarray | None:
+    """Numbers (n,) of the groups of the rows X (n, d), those of `kept` among the rows that came."""
+    if groups is None:
+        return None
+    if isinstance(groups, str):
+        check_choice("groups", groups, ("auto",))
+        points = Scaling.of(X, np.ones(len(X))).apply(X)
+        return near_copies(build_index(points), points)
+    labels = np.asarray(groups)
+    if labels.shape != kept.shape:
+        raise ValueError(f"groups has shape {labels.shape}: expected {kept.shape}, a label for each row, or 'auto'.")
+    numbers = np.unique(labels[kept], return_inverse=True)[1].reshape(-1)
+    if numbers.size > 1 and numbers.max() == 0:
+        raise ValueError("groups has one label for all rows: no row would be left to predict another from.")
+    return np.asarray(numbers, dtype=np.int64)
 
 
 def _plain(value: np.ndarray) -> Any:
