@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from _data import folder, standardised
+from _data import folder, split_rows, standardised
 
 # Jankowiak and Pleiss, table of all classification results: NLL and error, averages and standard errors over splits.
 BINARY_METHODS = ("SVGP", "PGVI", "LOO-k")
@@ -73,9 +73,7 @@ def split(
     X: np.ndarray, y: np.ndarray, seed: int, scored: str = "test"
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """X and y of the training rows, then of the rows to be scored ("test" or "validation"): 15:3:2, standardised."""
-    n = len(X)
-    order = np.random.default_rng(seed).permutation(n)
-    train, validation, test = np.split(order, [n * 15 // 20, n * 18 // 20])
+    train, validation, test = split_rows(len(X), seed)
     rows = test if scored == "test" else validation
     X_train, X_scored = standardised(X[train], X[rows])
     return X_train, y[train], X_scored, y[rows]

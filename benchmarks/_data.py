@@ -90,11 +90,16 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
         return arrays["X"].astype(np.float64), arrays["y"].astype(np.float64)
 
 
+def split_rows(n: int, seed: int, most: int | None = None) -> list[np.ndarray]:
+    """Numbers of the training, validation and test rows, in proportion 15:3:2, of n shuffled rows or `most` of them."""
+    order = np.random.default_rng(seed).permutation(n)[:most]
+    n = len(order)
+    return np.split(order, [n * 15 // 20, n * 18 // 20])
+
+
 def split(X: np.ndarray, y: np.ndarray, seed: int) -> Split:
     """Shuffled rows in proportion 15:3:2, inputs and target standardised on the training rows."""
-    n = len(X)
-    order = np.random.default_rng(seed).permutation(n)
-    train, validation, test = np.split(order, [n * 15 // 20, n * 18 // 20])
+    train, validation, test = split_rows(len(X), seed)
     X_mean, X_std = _centre_and_scale(X[train])
     y_mean, y_std = _centre_and_scale(y[train])
     parts = [((X[rows] - X_mean) / X_std, (y[rows] - y_mean) / y_std) for rows in (train, validation, test)]

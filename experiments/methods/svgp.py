@@ -1,0 +1,207 @@
+"""SVGP (Hensman et al. 2013, 2015) and PPGPR (Jankowiak et al. 2020) with GPyTorch: inducing points Z (M, d), k-means
+at the start and then learned, Matern-5/2 ARD.
+
+    SVGP     sum_n E_q(f_n) log p(y_n | f_n) - beta KL(q(u) | p(u)),    q(u) Gaussian with full covariance
+    PPGPR    sum_n log E_q(f_n) p(y_n | f_n) - beta KL(q(u) | p(u)),    q(u) Gaussian with diagonal covariance (MFD)
+
+The mean is a learned constant for regression and zero for classes, as in the paper. Two classes have GPyTorch's
+Bernoulli likelihood (probit), more a softmax of K latent functions, with kernel and inducing points in common: one
+factorisation then serves all classes. beta is chosen on the validation rows; the largest is trained first, for `steps`,
+and each smaller one starts from the last, for `more_steps` of smaller size.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from experiments.methods.common import (
+    LEARNING_RATE,
+    adam,
+    best_on_validation,
+    blocks,
+    configured,
+    inducing_points,
+    minibatches,
+)
+from experiments.methods.protocol import Array, Prediction, Settings, check_deadline, package
+
+_SAMPLES = 512
+
+
+@dataclass(frozen=True)
+class Config:
+    inducing: int
+    betas: tuple[float, ...]
+    steps: int = 3000
+    more_steps: int = 750
+    batch: int = 256
+    dtype: str = "float32"
+
+
+SVGP_BETAS, PPGPR_BETAS = (0.1, 0.3, 0.5, 1.0), (0.01, 0.05, 0.2, 1.0)  # paragraph "Univariate regression"
+INDUCING = {"regression": 1000, "binary": 1024, "multiclass": 512}  # app. "Details for particular experiments"
+
+
+def build_svgp(settings: Settings) -> InducingPointGP:
+    batch = 128 if settings.task == "multiclass" else 256
+    full = Config(INDUCING[settings.task], SVGP_BETAS, batch=batch)
+    quick = Config(256, (0.3,), steps=1000, batch=batch)
+    return InducingPointGP("svgp", settings, configured(full, quick, settings))
+
+
+def build_ppgpr(settings: Settings) -> InducingPointGP:
+    quick = Config(256, (0.05,), steps=1000)
+    return InducingPointGP("ppgpr", settings, configured(Config(INDUCING["regression"], PPGPR_BETAS), quick, settings))
+
+
+class InducingPointGP:
+    """See the module."""
+
+    def __init__(self, name: str, settings: Settings, config: Config) -> None:
+        package("gpytorch")
+        self.name, self.settings, self.config = name, settings, config
+        self.chosen: dict[str, Any] = {}
+        self.model: Any
+        self.likelihood: Any
+
+    def fit(
+        self, X: Array, y: NDArray, X_val: Array, y_val: NDArray, *, seed: int = 0, deadline: float | None = None
+    ) -> None:
+        Z = inducing_points(X, self.config.inducing, seed)
+        models: dict[float, tuple[Any, Any]] = {}
+        start = None
+
+        def fit_one(beta: float) -> Callable[[Array], Prediction]:
+            nonlocal start
+            start = train(self.name, self.settings, self.config, beta, Z, X, y, seed, deadline, start)
+            models[beta] = model = copy.deepcopy(start)
+            return lambda x: predict(*model, self.settings, x, deadline)
+
+        beta, _ = best_on_validation(sorted(self.config.betas, reverse=True), fit_one, X_val, y_val, deadline)
+        self.model, self.likelihood = models[beta]
+        self.chosen = {"beta_reg": beta, "inducing": len(Z), "steps": self.config.steps}
+
+    def predict(self, X: Array, *, deadline: float | None = None) -> Prediction:
+        return predict(self.model, self.likelihood, self.settings, X, deadline)
+
+
+def make(name: str, settings: Settings, Z: torch.Tensor) -> tuple[Any, Any]:
+    """Untrained model and likelihood, inducing points at Z (M, d)."""
+    import gpytorch
+    from gpytorch import variational
+
+    classes = settings.classes if settings.task == "multiclass" else 0
+    shape = torch.Size([classes] if classes else [])
+    family = "MeanFieldVariationalDistribution" if name == "ppgpr" else "CholeskyVariationalDistribution"
+
+    class GP(gpytorch.models.ApproximateGP):
+        def __init__(self) -> None:
+            q = getattr(variational, family)(len(Z), batch_shape=shape)
+            strategy = variational.VariationalStrategy(self, Z, q, learn_inducing_locations=True)
+            if classes:
+                strategy = variational.IndependentMultitaskVariationalStrategy(strategy, num_tasks=classes)
+            super().__init__(strategy)
+            means = gpytorch.means
+            self.mean_module = means.ConstantMean() if settings.task == "regression" else means.ZeroMean()
+            kernel = gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=Z.shape[-1])
+            kernel.lengthscale = Z.shape[-1] ** 0.5  # typical distances of standardised rows
+            self.covar_module = gpytorch.kernels.ScaleKernel(kernel)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    if settings.task == "regression":
+        least = gpytorch.constraints.GreaterThan(1e-6)
+        likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=least)
+        likelihood.noise = 0.1
+    elif settings.task == "binary":
+        likelihood = gpytorch.likelihoods.BernoulliLikelihood()
+    else:
+        likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=classes, mixing_weights=False)
+    return GP().to(Z.dtype), likelihood.to(Z.dtype)
+
+
+def objective(name: str, model: Any, likelihood: Any, n: int, beta: float) -> Any:
+    """GPyTorch's objective, per row: called with model(x) and y."""
+    import gpytorch
+
+    kind = gpytorch.mlls.PredictiveLogLikelihood if name == "ppgpr" else gpytorch.mlls.VariationalELBO
+    return kind(likelihood, model, num_data=n, beta=beta)
+
+
+def train(
+    name: str,
+    settings: Settings,
+    config: Config,
+    beta: float,
+    Z: Array,
+    X: Array,
+    y: NDArray,
+    seed: int,
+    deadline: float | None,
+    start: tuple[Any, Any] | None = None,
+) -> tuple[Any, Any]:
+    """Trained model and likelihood; `start` is trained on, if given."""
+    dtype = getattr(torch, config.dtype)
+    x = torch.as_tensor(X, dtype=dtype)
+    target = torch.as_tensor(y, dtype=torch.long if settings.task == "multiclass" else dtype)
+    torch.manual_seed(seed)
+    model, likelihood = start or make(name, settings, torch.as_tensor(Z, dtype=dtype))
+    model.train()
+    likelihood.train()
+    loss = objective(name, model, likelihood, len(x), beta)
+    steps, rate = (config.more_steps, LEARNING_RATE / 5) if start else (config.steps, LEARNING_RATE)
+    optimiser, schedule = adam([*model.parameters(), *likelihood.parameters()], steps, rate)
+    for rows in minibatches(len(x), config.batch, steps, seed):
+        check_deadline(deadline)
+        optimiser.zero_grad()
+        (-loss(model(x[rows]), target[rows])).backward()
+        optimiser.step()
+        schedule.step()
+    model.eval()
+    likelihood.eval()
+    return model, likelihood
+
+
+def predict(model: Any, likelihood: Any, settings: Settings, X: Array, deadline: float | None) -> Prediction:
+    """Predictive distributions at X (m, d)."""
+    found = []
+    dtype = next(model.parameters()).dtype
+    for rows in blocks(len(X), 2048):
+        check_deadline(deadline)
+        with torch.no_grad():
+            f = model(torch.as_tensor(X[rows], dtype=dtype))
+            mean, variance = f.mean.double().numpy(), f.variance.double().numpy()  # (m,), or (m, K)
+        if settings.task == "regression":
+            found.append(np.c_[mean, variance + likelihood.noise.item()])
+        elif settings.task == "binary":
+            p = ndtr(mean / np.sqrt(1 + variance))
+            found.append(np.c_[1 - p, p])
+        else:
+            found.append(_softmax_mean(mean, variance))
+    table = np.concatenate(found)
+    if settings.task == "regression":
+        return Prediction.normal(table[:, 0], np.sqrt(table[:, 1]))
+    return Prediction.classes(table)
+
+
+def _softmax_mean(mean: Array, variance: Array) -> Array:
+    """Mean of the softmax over N(mean, variance), (m, K) each; the latent functions are independent under q.
+
+    The same samples serve every row, so that a prediction does not depend on the rows beside it.
+    """
+    normal = np.random.default_rng(0).normal(size=(_SAMPLES, 1, mean.shape[1]))
+    total = np.zeros_like(mean)
+    for sample in normal:
+        f = mean + np.sqrt(variance) * sample
+        e = np.exp(f - f.max(1, keepdims=True))
+        total += e / e.sum(1, keepdims=True)
+    return total / _SAMPLES

@@ -1,0 +1,77 @@
+"""One fit of one method, timed and scored."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.data import Array, Split
+from experiments.methods import Fittable, Prediction, Settings
+from experiments.ours import ALL_METHODS
+from experiments.task import Payload, Task
+from nearfield.metrics import ClassScores, Scores
+
+
+def build(task: Task, kind: str, classes: int = 2) -> Fittable:
+    """The unfitted method of a task."""
+    settings = Settings(kind, max(classes, 2), task.quick, task.threads, task.entry.options)
+    return ALL_METHODS[task.entry.method].build(settings)
+
+
+def fit_and_score(task: Task, split: Split) -> Payload:
+    """Rows, seconds, metrics of the test rows, and what the method chose."""
+    kind = "regression" if not split.classes else "binary" if split.classes == 2 else "multiclass"
+    method = build(task, kind, split.classes)
+    began, began_cpu = time.monotonic(), time.process_time()
+    deadline = began + task.limit
+    method.fit(split.X, split.y, split.X_val, split.y_val, seed=task.split, deadline=deadline)
+    fitted = time.monotonic()
+    prediction = method.predict(split.X_test, deadline=deadline)
+    ended = time.monotonic()
+    return {
+        "rows": split.rows(),
+        "seconds": {"fit": fitted - began, "predict": ended - fitted, "cpu": time.process_time() - began_cpu},
+        "metrics": score(prediction, split.y_test, split.y),
+        "chosen": method.chosen,
+    }
+
+
+def fit_and_score_outputs(task: Task, split: Split) -> Payload:
+    """The same with targets (n, p), each output a fit of its own; metrics are averages over the outputs."""
+    outputs = split.y.shape[1]
+    payloads = []
+    for p in range(outputs):
+        one = replace(split, y=split.y[:, p], y_val=split.y_val[:, p], y_test=split.y_test[:, p])
+        payloads.append(fit_and_score(task, one))
+    average = {name: float(np.mean([r["metrics"][name] for r in payloads])) for name in payloads[0]["metrics"]}
+    seconds = {name: sum(r["seconds"][name] for r in payloads) for name in payloads[0]["seconds"]}
+    return {
+        "rows": {**split.rows(), "outputs": outputs},
+        "seconds": seconds,
+        "metrics": average,
+        "chosen": {"outputs": [r["chosen"] for r in payloads]},
+    }
+
+
+def score(prediction: Prediction, y: NDArray, y_train: NDArray) -> dict[str, float]:
+    """RMSE, NLL, CRPS and coverage; or of classes NLL, error, Brier score and calibration error.
+
+    A class that no training row had cannot be predicted: its rows count as errors, and nowhere else.
+    """
+    if prediction.probabilities is None:
+        scores = Scores.of(y, prediction.dist).as_dict()
+        scores["rmse"] = float(np.sqrt(np.mean((y - _means(prediction)) ** 2)))
+        return {name: float(value) for name, value in scores.items() if name != "n"}
+    known = np.isin(y, np.unique(y_train))
+    scores = ClassScores.of(y[known], prediction.probabilities[known]).as_dict()
+    scores["error"] += (1 - scores["error"]) * float(np.mean(~known))
+    return {name: float(value) for name, value in scores.items() if name != "n"}
+
+
+def _means(prediction: Prediction) -> Array:
+    if prediction.mean is None:
+        raise ValueError("a prediction of numbers needs means")
+    return prediction.mean

@@ -1,0 +1,51 @@
+"""The experiments whose results are tables: one fit, one line of scores."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks._data import standardised
+from experiments.data import Split, load, split
+from experiments.scoring import fit_and_score, fit_and_score_outputs
+from experiments.synthetic import WARPINGS, prior_draw, with_twins
+from experiments.task import TWINS, Payload, Task
+
+QUICK_ROWS = 2000
+QUICK_OUTPUTS = 2
+PRIOR_ROWS, QUICK_PRIOR_ROWS = 8096, 1200
+
+
+def run(task: Task) -> Payload:
+    """Regression with one output, or classes."""
+    return fit_and_score(task, _split(task))
+
+
+def run_outputs(task: Task) -> Payload:
+    """Regression with several outputs, a few of them in a quick run."""
+    X, y = load(task.data, task.openml)
+    most = (QUICK_ROWS, QUICK_OUTPUTS) if task.quick else (None, None)
+    return fit_and_score_outputs(task, split(X, y[:, : most[1]], task.split, most[0]))
+
+
+def run_degenerate(task: Task) -> Payload:
+    """NAME-twins: every training row has a noisy replicate; NAME: the data as they are."""
+    parts = _split(task)
+    if not task.data.endswith(TWINS):
+        return fit_and_score(task, parts)
+    X, y = with_twins(parts.X, parts.y, task.split)
+    return fit_and_score(task, Split(X, y, parts.X_val, parts.y_val, parts.X_test, parts.y_test))
+
+
+def run_misspecification(task: Task) -> Payload:
+    """WARPING-GAMMA: half of the rows to train, half to test; the same rows for every warping and gamma."""
+    warping, gamma = task.data.rsplit("-", 1)
+    X, y = prior_draw(QUICK_PRIOR_ROWS if task.quick else PRIOR_ROWS, task.split)
+    half = len(X) // 2
+    X_train, X_test = standardised(*np.split(WARPINGS[warping](X, float(gamma)), [half]))
+    y_train, y_test = standardised(*np.split(y, [half]))
+    return fit_and_score(task, Split(X_train, y_train, X_train[:0], y_train[:0], X_test, y_test))
+
+
+def _split(task: Task) -> Split:
+    X, y = load(task.data.removesuffix(TWINS), task.openml)
+    return split(X, y, task.split, QUICK_ROWS if task.quick else None)

@@ -1,0 +1,257 @@
+"""The runs of the experiments: files, resuming, limits of time, failures, plans."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import experiment_tasks as fakes
+import numpy as np
+import pytest
+
+from experiments import data, runner, store
+from experiments.process import run_limited
+
+
+def run(tasks, out, do, **more):
+    lines = []
+    return runner.run(tasks, out, say=lines.append, do=do, **more), lines
+
+
+def test_result_file_says_what_was_run_and_what_came_out(tmp_path):
+    task = fakes.task(split=2, quick=True)
+    ended, lines = run([task], tmp_path, fakes.result)
+    assert ended == {"there already": 0, "done": 1}
+    assert "loo-k: done" in lines[0]
+    result = json.loads((tmp_path / "univariate" / "loo-k" / "bike-2.json").read_text())
+    assert result["metrics"] == {"nll": 2.0, "rmse": 0.5}
+    assert result["rows"]["train"] == 15
+    assert (result["status"], result["quick"], result["split"], result["data"]) == ("done", True, 2, "bike")
+    assert result["versions"]["numpy"] == np.__version__
+    assert result["elapsed"] > 0
+
+
+def test_a_second_run_does_only_what_is_missing(tmp_path):
+    first, second = fakes.task(split=0), fakes.task(split=1)
+    run([first], tmp_path, fakes.result)
+    before = store.path_of(tmp_path, first).stat().st_mtime_ns
+    ended, _ = run([first, second], tmp_path, fakes.result, jobs=2)
+    assert ended == {"there already": 1, "done": 1}
+    assert store.path_of(tmp_path, first).stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("do", "status", "message"),
+    [
+        (fakes.failing, "failed", "ValueError: no such luck"),
+        (fakes.too_large, "too large", "TooLarge: more than 10 rows"),
+        (fakes.crashing, "failed", "the process ended by itself, exit code 3"),
+    ],
+)
+def test_failures_are_recorded_and_retried_only_when_asked(tmp_path, do, status, message):
+    task = fakes.task()
+    run([task], tmp_path, do)
+    result = store.read(store.path_of(tmp_path, task))
+    assert (result["status"], result["message"]) == (status, message)
+    assert run([task], tmp_path, fakes.result)[0] == {"there already": 1}
+    assert run([task], tmp_path, fakes.result, retry=True)[0] == {"there already": 0, "done": 1}
+
+
+def test_a_fit_that_notices_its_deadline_did_not_finish():
+    assert run_limited(fakes.too_late, fakes.task(), 60.0) == {"status": "did not finish", "limit": 60.0}
+
+
+def test_a_fit_beyond_its_limit_is_ended_with_all_that_it_started(tmp_path):
+    numbers = tmp_path / "numbers"
+    task = fakes.task(data=str(numbers), limit=6.0)
+    began = time.monotonic()
+    assert run_limited(fakes.endless, task, task.limit) == {"status": "did not finish", "limit": 6.0}
+    assert time.monotonic() - began < 60
+    pid, child = (int(number) for number in numbers.read_text().split())
+    assert not _lives(pid)
+    for _ in range(100):
+        if not _lives(child):
+            break
+        time.sleep(0.05)
+    assert not _lives(child)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as file:  # ended, but its parent has not asked how
+        return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_quick_and_full_results_are_kept_apart(tmp_path):
+    run([fakes.task(quick=True)], tmp_path, fakes.result)
+    with pytest.raises(store.MixedResults, match="is of a quick run and this is a full run: pass another folder"):
+        run([fakes.task(quick=False)], tmp_path, fakes.result)
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "a" / "result.json"
+    store.write(path, {"nll": np.float64(1.5), "ks": np.arange(3), "rmse": float("nan")})
+    assert store.read(path) == {"nll": 1.5, "ks": [0, 1, 2], "rmse": None}
+    with pytest.raises(TypeError):
+        store.write(path, {"what": object()})
+    assert store.read(path)["nll"] == 1.5
+    assert [p.name for p in path.parent.iterdir()] == ["result.json"]
+
+
+@pytest.fixture
+def two_tables(tmp_path, monkeypatch):
+    """A data folder with one regression and one multi-class table."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)).astype(np.float32)
+    np.savez(tmp_path / "bike.npz", X=X, y=X[:, 0])
+    np.savez(tmp_path / "covtype.npz", X=X, y=rng.integers(7, size=200).astype(np.int16))
+    monkeypatch.setenv("NEARFIELD_DATA", str(tmp_path))
+    return X
+
+
+def test_plan_leaves_out_what_has_no_data(two_tables):
+    tasks, left_out = runner.plan(runner.Wish(["univariate"], methods=["loo-k", "svgp"], splits=2))
+    assert [(t.entry.name, t.data, t.split) for t in tasks] == [
+        ("loo-k", "bike", 0), ("svgp", "bike", 0), ("loo-k", "bike", 1), ("svgp", "bike", 1),
+    ]  # fmt: skip
+    assert "univariate: no data for pol" in left_out
+
+
+def test_plan_of_all_gives_each_experiment_its_methods(two_tables):
+    tasks, _ = runner.plan(runner.Wish(list(runner.EXPERIMENTS), quick=True))
+    pairs = {(t.experiment, t.data) for t in tasks}
+    assert {
+        ("univariate", "bike"),
+        ("degenerate", "bike-twins"),
+        ("binary", "covtype_fir"),
+        ("curves", "bike"),
+    } <= pairs
+    assert {("misspecification", "cubic-4"), ("runtime", "rows-1000"), ("multiclass", "covtype")} <= pairs
+    assert all(t.quick and t.split == 0 and t.limit == runner.QUICK_LIMIT for t in tasks)
+    assert len({store.path_of(store.Path(), t) for t in tasks}) == len(tasks)
+
+
+def test_several_experiments_take_of_a_wish_what_they_have(two_tables):
+    tasks, _ = runner.plan(
+        runner.Wish(list(runner.EXPERIMENTS), data=["bike"], methods=["loo-k", "exact-loo"], splits=1)
+    )
+    assert {(t.experiment, t.entry.name) for t in tasks} == {
+        ("k_dependence", "loo-k"), ("degenerate", "loo-k"), ("degenerate", "exact-loo"), ("univariate", "loo-k"),
+        ("univariate", "exact-loo"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (runner.Wish(["univariat"]), "no experiment 'univariat'; there are misspecification, "),
+        (runner.Wish(["univariate"], methods=["lok"]), "no method 'lok'; there are loo-k, "),
+        (runner.Wish(["univariate"], data=["bike"], methods=["pgvi"]), "none of univariate has the methods pgvi"),
+        (runner.Wish(["runtime"], data=["bike"]), "runtime has no data bike; there are rows-1000"),
+    ],
+)
+def test_wishes_that_cannot_be_met_say_why(two_tables, wish, message):
+    with pytest.raises(ValueError, match=message):
+        runner.plan(wish)
+
+
+def test_splits_are_those_of_the_benchmarks(two_tables):
+    from benchmarks._data import split as theirs
+
+    X, y = data.load("bike")
+    ours, parts = data.split(X, y, 3), theirs(X, y, 3)
+    assert ours.rows() == {"train": 150, "validation": 30, "test": 20, "columns": 3}
+    for a, b in zip(
+        (ours.X, ours.y, ours.X_val, ours.y_val, ours.X_test, ours.y_test),
+        (parts.X_train, parts.y_train, parts.X_validation, parts.y_validation, parts.X_test, parts.y_test),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_allclose(data.split(X, np.stack([y, 2 * y], 1), 3).y[:, 1], ours.y, rtol=1e-12)
+
+
+def test_labels_stay_labels_and_subsets_are_split_alike(two_tables):
+    X, y = data.load("covtype")
+    parts = data.split(X, y, 0, most=100)
+    assert (len(parts.y), len(parts.y_val), len(parts.y_test), parts.classes) == (75, 15, 10, 7)
+    assert parts.y.dtype == np.int64
+    _, fir = data.load("covtype_fir")
+    np.testing.assert_array_equal(fir, (y == 0) | (y == 5))
+
+
+def test_data_that_are_not_there_say_what_to_do(two_tables):
+    with pytest.raises(FileNotFoundError, match=r"No pol\.npz: set NEARFIELD_DATA .* or add --openml"):
+        data.load("pol")
+    assert not data.available("pol")
+    assert data.available("pol", ask_openml=True)
+
+
+def test_openml_tables_become_numbers():
+    import pandas as pd
+
+    from experiments import openml
+
+    class Found:
+        data = pd.DataFrame({"a": np.arange(3.0), "b": pd.Categorical(["x", "y", "x"]), "c": np.ones(3)})
+        target = pd.Series(["no", "yes", "no"], dtype="category")
+
+    def fetcher(data_id, as_frame, parser):
+        assert data_id == openml.SOURCES["bank"][0]
+        return Found
+
+    with pytest.raises(ValueError, match="has 3 rows, bank should have 4521"):
+        openml.fetch("bank", fetcher)
+    number, _, is_class = openml.SOURCES["bank"]
+    openml.SOURCES["three"] = (number, 3, is_class)
+    try:
+        X, y = openml.fetch("three", fetcher)
+    finally:
+        del openml.SOURCES["three"]
+    np.testing.assert_array_equal(X, [[0, 1, 0], [1, 0, 1], [2, 1, 0]])
+    np.testing.assert_array_equal(y, [0, 1, 0])
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+def command(*arguments):
+    from typer.testing import CliRunner
+
+    from experiments.__main__ import app
+
+    return CliRunner().invoke(app, [str(a) for a in arguments], terminal_width=200)
+
+
+def test_list_names_everything():
+    shown = command("list").output
+    for name in runner.EXPERIMENTS:
+        assert f"{name}: " in shown
+    assert 'not yet   MLL-k and Vecchia: they need `objective="mll"`' in shown
+
+
+def test_run_and_report_end_to_end(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    np.savez(tmp_path / "moons.npz", X=X, y=(X[:, 0] + 0.3 * rng.normal(size=300) > 0).astype(np.int16))
+    monkeypatch.setenv("NEARFIELD_DATA", str(tmp_path))
+    for name in runner.THREADS:
+        monkeypatch.setenv(name, "1")
+    out = tmp_path / "results"
+    wish = ("run", "binary", "--quick", "--data", "moons", "--methods", "hist-boosting", "--out", out)
+    first = command(*wish)
+    assert first.exit_code == 0, first.output
+    assert "binary / moons / split 0 / hist-boosting: done" in first.output
+    assert "1 there already" in command(*wish).output
+    assert command("report", "--out", out).exit_code == 0
+    assert "| moons 225 rows |" in (out / "report.md").read_text()
+
+
+def test_mistakes_are_told(tmp_path):
+    wrong = command("run", "univariat", "--out", tmp_path)
+    assert wrong.exit_code == 2
+    assert "no experiment 'univariat'" in wrong.output
+    assert "first `python -m experiments run NAME`" in command("report", "--out", tmp_path).output

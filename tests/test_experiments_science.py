@@ -1,0 +1,228 @@
+"""The data that the experiments make, and what they compute, against formulas, dense algebra and limits."""
+
+from __future__ import annotations
+
+import experiment_tasks as fakes
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal, norm
+
+from experiments import curves, k_dependence, synthetic, tables
+from experiments.data import Split
+from experiments.methods import Prediction
+from experiments.methods.exact import objective
+from experiments.nested import Kernel, moments, neighbours
+from experiments.ours import OURS
+from experiments.runtime import rows_of, table
+from experiments.scoring import fit_and_score_outputs, score
+from experiments.task import Entry, Task
+
+
+@pytest.mark.parametrize(
+    ("name", "gamma", "x", "expected"),
+    [
+        ("stretched-below", 2.0, [-1.0, -0.5, 0.0, 0.7], [-3.0, -1.5, 0.0, 0.7]),  # (1 + gamma) x below zero
+        ("bent-above", 2.0, [-1.0, 0.0, 0.5, 1.0], [-1.0, 0.0, 0.125, 1.0]),  # x^(1 + gamma) above zero
+        ("cubic", 2.0, [-1.0, -0.5, 0.5, 1.0], [-3.0, -0.75, 0.75, 3.0]),  # x + gamma x^3
+    ],
+)
+def test_warpings_are_those_of_the_paper(name, gamma, x, expected):
+    np.testing.assert_allclose(synthetic.WARPINGS[name](np.array(x), gamma), expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize("name", synthetic.WARPINGS)
+def test_warpings_keep_order_and_are_the_identity_at_zero(name):
+    x = np.linspace(-1, 1, 101)
+    np.testing.assert_array_equal(synthetic.WARPINGS[name](x, 0.0), x)
+    assert (np.diff(synthetic.WARPINGS[name](x, 1.5)) > 0).all()
+
+
+def test_prior_draws_have_the_covariance_of_the_prior():
+    X, _ = synthetic.prior_draw(40, 0)
+    assert X.shape == (40, 4)
+    assert (np.abs(X) <= 1).all()
+    draws = []
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        X, y = synthetic.prior_draw(2, seed)
+        np.testing.assert_array_equal(X, rng.uniform(-1, 1, (2, 4)))
+        draws.append((np.exp(-2 * np.sum((X[0] - X[1]) ** 2)), y[0] * y[1], y[0] ** 2))  # length scale 1/2
+    expected, product, square = np.array(draws).T
+    assert abs(square.mean() - 1.01) < 0.25  # kernel variance 1 and noise variance 0.01
+    near = expected > 0.2
+    assert abs(product[near].mean() - expected[near].mean()) < 0.3
+
+
+def test_the_same_rows_are_warped_for_every_gamma():
+    a, b = (synthetic.prior_draw(30, 7) for _ in range(2))
+    np.testing.assert_array_equal(a[0], b[0])
+    np.testing.assert_array_equal(a[1], b[1])
+
+
+def test_twins_are_the_rows_with_a_little_noise():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(2000, 3)), rng.normal(size=2000)
+    X2, y2 = synthetic.with_twins(X, y, seed=0)
+    assert (len(X2), len(y2)) == (4000, 4000)
+    np.testing.assert_array_equal(X2[:2000], X)
+    np.testing.assert_array_equal(y2[:2000], y)
+    assert np.var(X2[2000:] - X) == pytest.approx(1e-4, rel=0.1)
+    assert np.var(y2[2000:] - y) == pytest.approx(1e-4, rel=0.1)
+    assert not np.array_equal(synthetic.with_twins(X, y, seed=1)[1], y2)
+
+
+def test_enlarged_tables_have_each_row_before_any_repeat():
+    X, y = np.arange(10.0)[:, None], np.arange(10.0)
+    X2, y2 = synthetic.enlarged(X, y, 25, seed=0, std=1e-6)
+    assert sorted(X2[:10, 0]) == list(range(10))
+    np.testing.assert_allclose(X2[:, 0], y2, atol=1e-4)
+    assert len(synthetic.enlarged(X, y, 4, seed=0)[0]) == 4
+
+
+def test_runtime_tables_are_generated_where_slice_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("NEARFIELD_DATA", str(tmp_path))
+    X, y, source = table(rows_of("rows-50"), 0, False)
+    assert (X.shape, y.shape, source) == ((50, 25), (50,), "generated")
+
+
+@pytest.fixture(scope="module")
+def smooth():
+    """Inputs, targets and a kernel that suits them."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (60, 2))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=60) + 1.0
+    return X, y, Kernel(np.array([0.7, 1.1]), 0.8, 0.2, 0.5)
+
+
+def test_nested_moments_equal_a_dense_solve_for_every_k(smooth):
+    X, y, kernel = smooth
+    queries = X[:5] + 0.05
+    ids = neighbours(X, kernel.lengths, 20, queries)
+    mean, variance = moments(kernel, X, y, ids, queries)
+    for row, x in enumerate(queries):
+        order = np.argsort(np.sum(((X - x) / kernel.lengths) ** 2, axis=1))
+        for k in (1, 2, 7, 20):
+            near = order[:k]
+            K = kernel.scale**2 * curves.correlation(X[near], X[near], kernel.lengths) + kernel.noise**2 * np.eye(k)
+            c = kernel.scale**2 * curves.correlation(X[near], x[None], kernel.lengths)[:, 0]
+            expected = kernel.mean + c @ np.linalg.solve(K, y[near] - kernel.mean)
+            assert mean[row, k - 1] == pytest.approx(expected, rel=1e-9)
+            expected = kernel.scale**2 - c @ np.linalg.solve(K, c) + kernel.noise**2
+            assert variance[row, k - 1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_objectives_equal_dense_ones(smooth):
+    X, y, kernel = smooth
+    found = curves.objectives(X, y, kernel, seed=0)
+    theta = np.r_[np.log(kernel.lengths), 2 * np.log(0.9), 2 * np.log(0.3), kernel.mean]
+    assert found["MLL"](0.9, 0.3) == pytest.approx(objective("mll", theta, X, y)[0], rel=1e-6)
+    assert found["LOO-inf"](0.9, 0.3) == pytest.approx(objective("loo", theta, X, y)[0], rel=1e-6)
+    K = 0.81 * curves.correlation(X, X, kernel.lengths) + 0.09 * np.eye(60)
+    expected = multivariate_normal(np.full(60, kernel.mean), K).logpdf(y) / 60
+    assert found["MLL"](0.9, 0.3) == pytest.approx(expected, rel=1e-6)
+
+
+def test_loo_k_with_all_neighbours_is_exact_loo(smooth):
+    X, y, kernel = smooth
+    found = curves.objectives(X, y, kernel, seed=0)  # 60 rows, so that 128 neighbours are all of them
+    assert found["LOO-128"](0.9, 0.3) == pytest.approx(found["LOO-inf"](0.9, 0.3), rel=1e-6)
+
+
+def test_svgp_is_the_mll_with_all_rows_as_inducing_points_and_below_it_with_fewer(smooth):
+    X, y, kernel = smooth
+    mll = curves.objectives(X, y, kernel, seed=0)["MLL"](0.9, 0.3)
+
+    def bound(rows):
+        K_mm, K_nm = (
+            curves.correlation(X[rows], X[rows], kernel.lengths),
+            curves.correlation(X, X[rows], kernel.lengths),
+        )
+        return curves.collapsed_bound(0.81 * K_mm, 0.81 * K_nm, 0.81, 0.09, y - kernel.mean)
+
+    assert bound(np.arange(60)) == pytest.approx(mll, abs=1e-5)
+    assert bound(np.arange(10)) < bound(np.arange(30)) < mll
+
+
+def test_maximum_of_a_curve_is_found_between_its_points():
+    found = curves.curve(lambda v: -((np.log(v) - 0.3) ** 2), np.geomspace(0.1, 10, 9))
+    assert found.largest_at == pytest.approx(np.exp(0.3), rel=1e-2)
+
+
+def test_classes_that_training_never_saw_count_as_errors_only():
+    p = np.array([[0.8, 0.2, 0.0], [0.3, 0.7, 0.0], [0.5, 0.5, 0.0]])
+    scores = score(Prediction.classes(p), np.array([0, 0, 2]), np.array([0, 1, 1]))
+    assert scores["nll"] == pytest.approx(-np.log([0.8, 0.3]).mean())
+    assert scores["error"] == pytest.approx(2 / 3)
+
+
+def test_scores_of_numbers():
+    y = np.array([0.0, 1.0, 5.0])
+    scores = score(Prediction.normal(np.zeros(3), np.ones(3)), y, y)
+    assert scores["rmse"] == pytest.approx(np.sqrt(26 / 3))
+    assert scores["nll"] == pytest.approx(-norm.logpdf(y).mean())
+    assert scores["coverage_90"] == pytest.approx(2 / 3)
+
+
+def test_our_regression_agrees_with_nested_factors_at_its_own_k(smooth):
+    """The public attributes are enough to predict for every k."""
+    X, y, _ = smooth
+    method = OURS["loo-k"].build(_settings({"k": 12, "max_steps": 50, "engine": "batched"}))
+    method.fit(X, y, X[:0], y[:0], seed=0)
+    mean, variance = k_dependence.predict_every_k(method, X, y, X[:7] + 0.03, 20)
+    dist = method.predict(X[:7] + 0.03).dist
+    np.testing.assert_allclose(mean[:, 11], dist.mean(), rtol=1e-5)
+    np.testing.assert_allclose(np.sqrt(variance[:, 11]), dist.std(), rtol=1e-5)
+
+
+def _settings(options):
+    from experiments.methods import Settings
+
+    return Settings(options=options)
+
+
+class Mean:
+    """Predicts the mean of the targets, with their standard deviation."""
+
+    def __init__(self):
+        self.chosen = {}
+
+    def fit(self, X, y, X_val, y_val, *, seed=0, deadline=None):
+        self.mean, self.std = y.mean(), y.std()
+
+    def predict(self, X, *, deadline=None):
+        return Prediction.normal(np.full(len(X), self.mean), np.full(len(X), self.std))
+
+
+def test_outputs_are_fitted_one_by_one_and_their_scores_averaged(monkeypatch):
+    from experiments import scoring
+
+    monkeypatch.setattr(scoring, "build", lambda *_: Mean())
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(50, 2)), rng.normal(size=(50, 3)) * [1, 2, 3]
+    payload = fit_and_score_outputs(fakes.task(), Split(X, y, X[:0], y[:0], X, y))
+    assert payload["metrics"]["rmse"] == pytest.approx(y.std(0).mean())
+    assert payload["rows"]["outputs"] == 3
+
+
+def test_misspecified_and_degenerate_data_reach_the_method(monkeypatch, tmp_path):
+    seen = {}
+
+    def remember(task, split):
+        seen[task.data] = split
+        return {}
+
+    monkeypatch.setattr(tables, "fit_and_score", remember)
+    monkeypatch.setattr(tables, "QUICK_PRIOR_ROWS", 40)
+    monkeypatch.setenv("NEARFIELD_DATA", str(tmp_path))
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "bike.npz", X=rng.normal(size=(100, 2)), y=rng.normal(size=100))
+    entry = Entry("loo-k", "loo-k")
+    for name in ("cubic-0", "cubic-4"):
+        tables.run_misspecification(Task("misspecification", entry, name, 0, quick=True))
+    for name in ("bike", "bike-twins"):
+        tables.run_degenerate(Task("degenerate", entry, name, 0))
+    assert seen["cubic-0"].rows() == {"train": 20, "validation": 0, "test": 20, "columns": 4}
+    np.testing.assert_array_equal(seen["cubic-0"].y, seen["cubic-4"].y)
+    assert not np.allclose(seen["cubic-0"].X, seen["cubic-4"].X)
+    assert (len(seen["bike"].y), len(seen["bike-twins"].y)) == (75, 150)
+    np.testing.assert_array_equal(seen["bike"].X_test, seen["bike-twins"].X_test)
