@@ -313,7 +313,7 @@ def _calibrate(
 ) -> tuple[Choice, dict[str, float], int]:
     """The number of neighbours and the head, from left-out observations, and how well these are predicted."""
     sweeper, n_others = Sweeper(model, rows), len(rows) - 1
-    if rows.groups is None:
+    if rows.groups is None and model.likelihood.noise(model.noise_model, model.scales) is not None:
         _warn_of_copies(sweeper)
     sweeper.settle(min(_SETTLING_K, settings.k) if isinstance(settings.k, int) else _SETTLING_K)
     calibrated = settings.predictive == "calibrated"
@@ -336,7 +336,7 @@ def _warn_of_copies(sweeper: Sweeper) -> None:
     rows = sweeper.rows
     which = np.arange(0, len(rows), -(-len(rows) // _COPIED_ROWS))
     share = copied_share(sweeper.index, rows.inputs.numpy() / sweeper.model.lengths, which)
-    if share > _MOST_COPIED and rows.stats.shape[1] == 3:
+    if share > _MOST_COPIED:
         warnings.warn(
             f"{share:.0%} of the rows have a near copy, much nearer than any other row. Left out alone, they are "
             'predicted from it, and the fit suffers. If these are replicates, pass groups="auto" to fit, or labels.',
