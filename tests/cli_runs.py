@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
+from nearfield import cli
 from nearfield.cli import main
 from nearfield.table import write_blocks
 
@@ -31,6 +34,12 @@ def runner(capsys: pytest.CaptureFixture[str]) -> Run:
         return Result(code, *capsys.readouterr())
 
     return run
+
+
+def short_training() -> AbstractContextManager[Any]:
+    """Fits of the command line take a few steps only: for what does not depend on how long a model was trained."""
+    whole = cli._estimator
+    return patch.object(cli, "_estimator", lambda name, **settings: whole(name, max_steps=20, **settings))
 
 
 def write(path: Path, table: pa.Table) -> Path:

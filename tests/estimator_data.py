@@ -58,6 +58,13 @@ def counted(n=120, dispersion=3.0, seed=0, exposure=1.0):
     return X, rng.negative_binomial(dispersion, dispersion / (dispersion + mean)), rate
 
 
+def assert_probabilities(p, rows, classes):
+    assert p.shape == (rows, classes)
+    assert np.isfinite(p).all()
+    assert (p >= 0).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-12)
+
+
 def on_rows(model, X, stats, settle_k=64):
     """A copy of the model with the same hyper-parameters and head on other rows, their auxiliaries found anew."""
     old, other = model._fit, pickle.loads(pickle.dumps(model))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from cli_runs import Run, failed, runner, write
+from cli_runs import Run, failed, runner, short_training, write
 from scipy import stats
 
 from nearfield import GPClassifier, GPCountRegressor, GPRegressor, cli
@@ -78,10 +78,7 @@ def fit_command(train: Path, out: Path, target: str, *options: str) -> list[str]
 
 @pytest.fixture(autouse=True, scope="module")
 def _few_steps() -> Iterator[None]:
-    """What is tested here does not depend on how long a model was trained."""
-    whole = cli._estimator
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_estimator", lambda name, **settings: whole(name, max_steps=20, **settings))
+    with short_training():
         yield
 
 

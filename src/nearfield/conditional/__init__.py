@@ -26,9 +26,10 @@ import torch
 
 from nearfield._types import KernelParameters, Moments, Neighbourhood, Problem
 from nearfield.conditional import batched, fused
+from nearfield.conditional._engines import ENGINES, check_ascending, check_engine, run_engine, tensor
 from nearfield.kernels import Kernel
 
-ENGINES = ("fused", "batched")
+__all__ = ["ENGINES", "condition", "condition_nested"]
 
 
 def condition(
@@ -41,7 +42,7 @@ def condition(
     n = neighbourhood
     mean, variance, quad, jittered = _Condition.apply(
         parameters.log_lengths, parameters.log_scale, parameters.log_shape, n.targets, n.noises,
-        n.query, n.rows, n.ids, kernel, _check_engine(engine, n),
+        n.query, n.rows, n.ids, kernel, check_engine(engine, n.query),
     )  # fmt: skip
     return Moments(mean, variance, quad, int(jittered))
 
@@ -61,20 +62,13 @@ def condition_nested(
     """
     n = neighbourhood
     ks = np.arange(1, n.ids.shape[1] + 1) if ks is None else np.asarray(ks)
-    if (np.diff(ks, prepend=0) < 0).any():
-        raise ValueError(f"ks must be numbers of neighbours in ascending order, got {ks}.")
+    check_ascending(ks)
     with torch.no_grad():
         p = parameters
         problem = _problem(p.log_lengths, p.log_scale, p.log_shape, n.targets, n.noises, n.query, n.rows, n.ids)
-        _, result = _run(kernel, problem, _check_engine(engine, n), ks)
-    mean, variance, quad = (_tensor(x if n.targets.dim() == 3 else x[..., 0]) for x in result[:3])
+        _, result = run_engine(fused, batched, kernel, problem, check_engine(engine, n.query), ks)
+    mean, variance, quad = (tensor(x if n.targets.dim() == 3 else x[..., 0]) for x in result[:3])
     return Moments(mean, variance, quad, result.jittered)
-
-
-def _check_engine(engine: str, n: Neighbourhood) -> str:
-    if engine not in ENGINES:
-        raise ValueError(f"unknown engine {engine!r}: expected one of {', '.join(ENGINES)}.")
-    return engine if n.query.device.type == "cpu" else "batched"
 
 
 def _problem(
@@ -100,23 +94,6 @@ def _problem(
     return Problem(query, rows, log_lengths.exp(), scale, log_shape, ids, t, v)
 
 
-_Result = batched.BatchedResult | fused.FusedResult
-
-
-def _run(
-    kernel: Kernel, problem: Problem, engine: str, ks: np.ndarray, differentiate: bool = False
-) -> tuple[Problem, _Result]:
-    """The problem as the engine has it, torch or numpy, and the engine's result."""
-    if engine == "batched":
-        return problem, batched.run(kernel, problem, torch.from_numpy(ks).to(problem.ids.device))
-    problem = Problem(*(np.ascontiguousarray(t.detach().numpy()) for t in problem))
-    return problem, fused.run(kernel, problem, ks, differentiate=differentiate)
-
-
-def _tensor(x: Any) -> torch.Tensor:
-    return torch.from_numpy(x) if isinstance(x, np.ndarray) else torch.as_tensor(x)
-
-
 class _Condition(torch.autograd.Function):
     """Joins the engines to torch. Forward keeps alpha and beta: O(b k (C + R)) numbers."""
 
@@ -136,12 +113,14 @@ class _Condition(torch.autograd.Function):
     ) -> Any:
         problem = _problem(log_lengths, log_scale, log_shape, targets, noises, query, rows, ids)
         all_neighbours = np.array([ids.shape[1]])
-        ctx.problem, ctx.result = _run(kernel, problem, engine, all_neighbours, any(ctx.needs_input_grad))
+        ctx.problem, ctx.result = run_engine(
+            fused, batched, kernel, problem, engine, all_neighbours, any(ctx.needs_input_grad)
+        )
         ctx.kernel, ctx.shapes = kernel, (log_scale.shape, targets.shape, noises.shape)
         ctx.set_materialize_grads(False)  # training has no gradient by quad, which is the dearest
         flat = targets.dim() == 2
         moments = (x.reshape(len(x)) if flat else x.reshape(x.shape[::2]) for x in ctx.result[:3])
-        return (*(_tensor(x) for x in moments), ctx.result.jittered)
+        return (*(tensor(x) for x in moments), ctx.result.jittered)
 
     @staticmethod
     def backward(ctx: Any, *incoming: Any) -> Any:
@@ -164,4 +143,4 @@ class _Condition(torch.autograd.Function):
             by.targets.reshape(targets_shape),
             by.noises.reshape(noises_shape),
         )
-        return *(_tensor(x) for x in gradients), *(None,) * 5
+        return *(tensor(x) for x in gradients), *(None,) * 5

@@ -29,12 +29,10 @@ import torch
 from nearfield._types import Neighbourhood
 from nearfield.conditional import _batched_blocks, _blocks
 from nearfield.conditional._batched_blocks import OutputGradient, OutputProblem
+from nearfield.conditional._engines import check_ascending, check_engine, run_engine, tensor
 from nearfield.kernels import Kernel
 
 MISSING = 1e30  # noise variance of an output that was not observed; its square is not needed, so float32 holds it
-
-_ENGINES = {"fused": _blocks, "batched": _batched_blocks}
-_Result = _blocks.FusedOutputs | _batched_blocks.BatchedOutputs
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,16 @@ def condition_outputs(
     """
     n = neighbourhood
     mean, covariance, quad, jittered = _Condition.apply(
-        log_lengths, mixing, log_shape, n.targets, n.noises, n.query, n.rows, n.ids, kernel, _check_engine(engine, n)
+        log_lengths,
+        mixing,
+        log_shape,
+        n.targets,
+        n.noises,
+        n.query,
+        n.rows,
+        n.ids,
+        kernel,
+        check_engine(engine, n.query),
     )
     return OutputMoments(mean, covariance, quad, int(jittered))
 
@@ -84,19 +91,12 @@ def condition_outputs_nested(
     ks: (q,) ascending numbers of neighbours. One factorisation serves all.
     """
     n, ks = neighbourhood, np.asarray(ks)
-    if (np.diff(ks, prepend=0) < 0).any():
-        raise ValueError(f"ks must be numbers of neighbours in ascending order, got {ks}.")
+    check_ascending(ks)
     with torch.no_grad():
         problem = _problem(log_lengths, mixing, log_shape, n.targets, n.noises, n.query, n.rows, n.ids)
-        _, result = _run(kernel, problem, _check_engine(engine, n), ks)
-    mean, covariance, quad = (_tensor(x) for x in result[:3])
+        _, result = run_engine(_blocks, _batched_blocks, kernel, problem, check_engine(engine, n.query), ks)
+    mean, covariance, quad = (tensor(x) for x in result[:3])
     return OutputMoments(mean, covariance, quad, result.jittered)
-
-
-def _check_engine(engine: str, n: Neighbourhood) -> str:
-    if engine not in _ENGINES:
-        raise ValueError(f"unknown engine {engine!r}: expected one of {', '.join(_ENGINES)}.")
-    return engine if n.query.device.type == "cpu" else "batched"
 
 
 def _problem(
@@ -127,20 +127,6 @@ def _problem(
     return OutputProblem(query, rows, lengths, mixing, log_shape, ids, targets, noises)
 
 
-def _run(
-    kernel: Kernel, problem: OutputProblem, engine: str, ks: np.ndarray, differentiate: bool = False
-) -> tuple[OutputProblem, _Result]:
-    """The problem as the engine has it, torch or numpy, and the engine's result."""
-    if engine == "batched":
-        return problem, _batched_blocks.run(kernel, problem, torch.from_numpy(ks).to(problem.ids.device))
-    problem = OutputProblem(*(np.ascontiguousarray(t.detach().numpy()) for t in problem))
-    return problem, _blocks.run(kernel, problem, ks, differentiate=differentiate)
-
-
-def _tensor(x: Any) -> torch.Tensor:
-    return torch.from_numpy(x) if isinstance(x, np.ndarray) else torch.as_tensor(x)
-
-
 class _Condition(torch.autograd.Function):
     """Joins the engines to torch. Forward keeps alpha and beta: O(b k P (P + 1)) numbers."""
 
@@ -159,10 +145,10 @@ class _Condition(torch.autograd.Function):
         engine: str,
     ) -> Any:
         problem = _problem(log_lengths, mixing, log_shape, targets, noises, query, rows, ids)
-        all_neighbours = np.array([ids.shape[1]])
-        ctx.problem, ctx.result = _run(kernel, problem, engine, all_neighbours, any(ctx.needs_input_grad))
+        every, differentiate = np.array([ids.shape[1]]), any(ctx.needs_input_grad)
+        ctx.problem, ctx.result = run_engine(_blocks, _batched_blocks, kernel, problem, engine, every, differentiate)
         ctx.kernel = kernel
-        mean, covariance, quad = (_tensor(x[:, 0]) for x in ctx.result[:3])
+        mean, covariance, quad = (tensor(x[:, 0]) for x in ctx.result[:3])
         ctx.mark_non_differentiable(quad)
         return mean, covariance, quad, ctx.result.jittered
 
@@ -175,4 +161,4 @@ class _Condition(torch.autograd.Function):
         else:
             arrays = np.ascontiguousarray(g_mean.numpy()), np.ascontiguousarray(g_covariance.numpy())
             by = _blocks.gradient(ctx.problem, ctx.result, arrays)
-        return *(_tensor(x) for x in by), *(None,) * 5
+        return *(tensor(x) for x in by), *(None,) * 5
