@@ -230,7 +230,7 @@ def test_list_names_everything():
     shown = command("list").output
     for name in runner.EXPERIMENTS:
         assert f"{name}: " in shown
-    assert 'not yet   MLL-k and Vecchia: they need `objective="mll"`' in shown
+    assert "loo-k-calibrated, loo-k, mll-k, vecchia" in shown
 
 
 def test_run_and_report_end_to_end(tmp_path, monkeypatch):
