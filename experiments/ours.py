@@ -2,8 +2,10 @@
 
 `loo-k` is the paper's: a Gaussian predictive. `loo-k-calibrated` is the default of GPRegressor. `mll-k` and `vecchia`
 differ from `loo-k` in what is maximised alone; `vecchia-random` has a better order of the rows than the paper's. Of
-classes, `tied` is the default of GPClassifier, `conjugate` has a weight for each row, `lognormal` is the paper's. None
-of them uses the validation rows: k is chosen on training rows that are left out, or set by the option "k".
+classes, `tied` is the default of GPClassifier, `conjugate` has a weight for each row, `lognormal` is the paper's. Of
+several outputs, `loo-k` and `loo-k-calibrated` make a linear model of coregionalisation, the default of GPRegressor;
+`loo-k-independent` is calibrated too, with a kernel for each output. None of them uses the validation rows: k is chosen
+on training rows that are left out, or set by the option "k".
 """
 
 from __future__ import annotations
@@ -66,11 +68,13 @@ class Classification:
         return Prediction.classes(probabilities)
 
 
-def _regression(name: str, **own: Any) -> Method:
+def _regression(name: str, kind: str = "regression", **own: Any) -> Method:
+    """`kind`: tasks between blanks."""
+
     def build(settings: Settings) -> Fittable:
         return Regression(**_arguments(settings, own))
 
-    return Method(name, frozenset({"regression"}), build)
+    return Method(name, frozenset(kind.split()), build)
 
 
 def _classification(name: str, **own: Any) -> Method:
@@ -80,11 +84,14 @@ def _classification(name: str, **own: Any) -> Method:
     return Method(name, frozenset({"binary", "multiclass"}), build)
 
 
+_OUTPUTS = "regression multivariate"
+
 OURS: dict[str, Method] = {
     method.name: method
     for method in (
-        _regression("loo-k", predictive="gaussian"),
-        _regression("loo-k-calibrated", predictive="calibrated"),
+        _regression("loo-k", _OUTPUTS, predictive="gaussian"),
+        _regression("loo-k-calibrated", _OUTPUTS, predictive="calibrated"),
+        _regression("loo-k-independent", _OUTPUTS, predictive="calibrated", outputs="independent"),
         _regression("mll-k", predictive="gaussian", objective="mll"),
         _regression("vecchia", predictive="gaussian", objective="vecchia", ordering="pca"),
         _regression("vecchia-random", predictive="gaussian", objective="vecchia", ordering="random"),

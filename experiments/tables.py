@@ -21,7 +21,7 @@ def run(task: Task) -> Payload:
 
 
 def run_outputs(task: Task) -> Payload:
-    """Regression with several outputs, a few of them in a quick run."""
+    """Regression with several outputs (n, p), a few of them in a quick run."""
     X, y = load(task.data, task.openml)
     most = (QUICK_ROWS, QUICK_OUTPUTS) if task.quick else (None, None)
     return fit_and_score_outputs(task, split(X, y[:, : most[1]], task.split, most[0]))

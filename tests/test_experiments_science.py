@@ -8,11 +8,12 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 from experiments import curves, k_dependence, synthetic, tables
+from experiments.catalogue import EXPERIMENTS
 from experiments.data import Split
-from experiments.methods import Prediction
+from experiments.methods import Method, Prediction, Settings
 from experiments.methods.exact import objective
 from experiments.nested import Kernel, moments, neighbours
-from experiments.ours import OURS
+from experiments.ours import ALL_METHODS, OURS
 from experiments.runtime import rows_of, table
 from experiments.scoring import fit_and_score_outputs, score
 from experiments.task import Entry, Task
@@ -166,18 +167,12 @@ def test_scores_of_numbers():
 def test_our_regression_agrees_with_nested_factors_at_its_own_k(smooth):
     """The public attributes are enough to predict for every k."""
     X, y, _ = smooth
-    method = OURS["loo-k"].build(_settings({"k": 12, "max_steps": 50, "engine": "batched"}))
+    method = OURS["loo-k"].build(Settings(options={"k": 12, "max_steps": 50, "engine": "batched"}))
     method.fit(X, y, X[:0], y[:0], seed=0)
     mean, variance = k_dependence.predict_every_k(method, X, y, X[:7] + 0.03, 20)
     dist = method.predict(X[:7] + 0.03).dist
     np.testing.assert_allclose(mean[:, 11], dist.mean(), rtol=1e-5)
     np.testing.assert_allclose(np.sqrt(variance[:, 11]), dist.std(), rtol=1e-5)
-
-
-def _settings(options):
-    from experiments.methods import Settings
-
-    return Settings(options=options)
 
 
 class Mean:
@@ -187,21 +182,84 @@ class Mean:
         self.chosen = {}
 
     def fit(self, X, y, X_val, y_val, *, seed=0, deadline=None):
-        self.mean, self.std = y.mean(), y.std()
+        self.mean, self.std = y.mean(0), y.std(0)
+        self.chosen = {"shape": y.shape}
 
     def predict(self, X, *, deadline=None):
-        return Prediction.normal(np.full(len(X), self.mean), np.full(len(X), self.std))
+        return Prediction.normal(*(np.broadcast_to(part, (len(X), *part.shape)) for part in (self.mean, self.std)))
 
 
-def test_outputs_are_fitted_one_by_one_and_their_scores_averaged(monkeypatch):
-    from experiments import scoring
+@pytest.fixture
+def means(monkeypatch):
+    """Two methods of the registry that predict the mean: one fits all outputs together, the other does not."""
+    asked = []
 
-    monkeypatch.setattr(scoring, "build", lambda *_: Mean())
+    def build(settings):
+        asked.append((settings.task, settings.outputs))
+        return Mean()
+
+    for name, kind in (("together", {"regression", "multivariate"}), ("apart", {"regression"})):
+        monkeypatch.setitem(ALL_METHODS, name, Method(name, frozenset(kind), build))
+    return asked
+
+
+def test_outputs_are_fitted_together_or_one_by_one_and_their_scores_averaged(means):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(50, 2)), rng.normal(size=(50, 3)) * [1, 2, 3]
-    payload = fit_and_score_outputs(fakes.task(), Split(X, y, X[:0], y[:0], X, y))
-    assert payload["metrics"]["rmse"] == pytest.approx(y.std(0).mean())
-    assert payload["rows"]["outputs"] == 3
+    split = Split(X, y, X[:0], y[:0], X, y)
+    together, apart = (fit_and_score_outputs(fakes.task(name), split) for name in ("together", "apart"))
+    assert means == [("multivariate", 3)] + 3 * [("regression", 1)]
+    assert together["chosen"] == {"shape": (50, 3)}
+    assert apart["chosen"] == {"outputs": 3 * [{"shape": (50,)}]}
+    for payload in (together, apart):
+        assert payload["metrics"]["rmse"] == pytest.approx(y.std(0).mean())
+        assert payload["rows"]["outputs"] == 3
+    expected = np.mean([-norm.logpdf(y[:, j], y[:, j].mean(), y[:, j].std()).mean() for j in range(3)])
+    assert together["metrics"]["nll"] == pytest.approx(expected)
+    assert together["metrics"] == pytest.approx(apart["metrics"])
+
+
+def test_a_single_column_of_targets_is_plain_regression(means):
+    X, y = np.zeros((20, 2)), np.arange(20.0)[:, None]
+    payload = fit_and_score_outputs(fakes.task("together"), Split(X, y, X, y, X, y))
+    assert means == [("regression", 1)]
+    assert payload["chosen"] == {"outputs": [{"shape": (20,)}]}
+
+
+def test_a_quick_run_has_a_few_of_the_outputs(means, monkeypatch, tmp_path):
+    monkeypatch.setenv("NEARFIELD_DATA", str(tmp_path))
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "robot.npz", X=rng.normal(size=(40, 2)), y=rng.normal(size=(40, 5)))
+    for quick, outputs in ((True, tables.QUICK_OUTPUTS), (False, 5)):
+        payload = tables.run_outputs(fakes.task("together", "robot", experiment="multivariate", quick=quick))
+        assert payload["rows"] == {"train": 30, "validation": 6, "test": 4, "columns": 2, "outputs": outputs}
+
+
+@pytest.mark.parametrize(("name", "mixed"), [("loo-k", True), ("loo-k-calibrated", True), ("loo-k-independent", False)])
+def test_our_methods_fit_all_outputs_with_one_model(smooth, name, mixed):
+    X, y, _ = smooth
+    Y = np.stack([y, 2 * y + X[:, 0]], axis=1)
+    options = {"k": 12, "max_steps": 50, "engine": "batched"}
+    method = OURS[name].build(Settings("multivariate", options=options, outputs=2))
+    method.fit(X, Y, X[:0], Y[:0], seed=0)
+    assert (method.model.mixing_ is not None) == mixed
+    assert (method.model.predictive == "gaussian") == (name == "loo-k")
+    X_new, Y_new = X + 0.03, Y + 0.1
+    prediction = method.predict(X_new)
+    assert prediction.mean.shape == (60, 2)
+    scores = score(prediction, Y_new, Y)
+    assert scores["nll"] == pytest.approx(-method.model.log_score(X_new, Y_new))
+    error = Y_new - method.model.predict(X_new)
+    assert scores["rmse"] == pytest.approx(np.sqrt((error**2).mean(0)).mean())
+    low, high = method.model.predict_interval(X_new, 0.9)
+    assert scores["coverage_90"] == pytest.approx(((low <= Y_new) & (Y_new <= high)).mean())
+
+
+def test_what_stands_beside_the_papers_multivariate_columns_models_all_outputs():
+    entries = EXPERIMENTS["multivariate"].entries
+    assert {entry.paper for entry in entries} == {"LOO-k", "SVGP", "PPGPR", ""}
+    for entry in entries:
+        assert ("multivariate" in ALL_METHODS[entry.method].kind) == bool(entry.paper)
 
 
 def test_misspecified_and_degenerate_data_reach_the_method(monkeypatch, tmp_path):

@@ -49,8 +49,8 @@ METHODS: dict[str, Method] = {
     for method in (
         _method("exact-mll", "regression", "exact:build_mll"),
         _method("exact-loo", "regression", "exact:build_loo"),
-        _method("svgp", "regression binary multiclass", "svgp:build_svgp"),
-        _method("ppgpr", "regression", "svgp:build_ppgpr"),
+        _method("svgp", "regression multivariate binary multiclass", "svgp:build_svgp"),
+        _method("ppgpr", "regression multivariate", "svgp:build_ppgpr"),
         _method("swsgp", "regression", "swsgp:build"),
         _method("alc", "regression", "alc:build"),
         _method("pgvi", "binary", "pgvi:build"),

@@ -34,9 +34,9 @@ _BLOCK = 512
 
 @dataclass(frozen=True)
 class Config:
-    subset: int = 2000
-    subset_evaluations: int = 200
-    evaluations: int = 40
+    subset: int = 1000
+    subset_evaluations: int = 100
+    evaluations: int = 25
 
 
 FULL = Config()

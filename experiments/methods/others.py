@@ -108,11 +108,11 @@ class MuyGPSConfig:
     kernels: tuple[str, ...] = ("isotropic", "anisotropic")
     neighbours: int = 50
     batch: int = 500
-    iterations: int = 100
+    iterations: int = 20
 
 
 def build_muygps(settings: Settings) -> MuyGPS:
-    return MuyGPS(settings, configured(MuyGPSConfig(), MuyGPSConfig(("isotropic",), iterations=30), settings))
+    return MuyGPS(settings, configured(MuyGPSConfig(), MuyGPSConfig(("isotropic",)), settings))
 
 
 class MuyGPS(Packaged):
@@ -189,7 +189,7 @@ class TreesConfig:
 
 
 def build_catboost(settings: Settings) -> CatBoost:
-    return CatBoost(settings, configured(TreesConfig((4, 6, 8), 3000), TreesConfig((6,), 400), settings))
+    return CatBoost(settings, configured(TreesConfig((4, 6, 8), 1000), TreesConfig((6,), 400), settings))
 
 
 class CatBoost(Packaged):

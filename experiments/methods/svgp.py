@@ -8,6 +8,10 @@ The mean is a learned constant for regression and zero for classes, as in the pa
 Bernoulli likelihood (probit), more a softmax of K latent functions, with kernel and inducing points in common: one
 factorisation then serves all classes. beta is chosen on the validation rows; the largest is trained first, for `steps`,
 and each smaller one starts from the last, for `more_steps` of smaller size.
+
+Several outputs, y (n, p), are a linear model of coregionalisation: f = W g with p latent functions g, each with mean,
+kernel and inducing points of its own, W (p, p) learned from the identity, and a noise variance for each output. PPGPR
+then takes the marginal density of each output: log E_q(f_n) p(y_n | f_n) becomes a sum over the outputs.
 """
 
 from __future__ import annotations
@@ -48,9 +52,13 @@ class Config:
 
 SVGP_BETAS, PPGPR_BETAS = (0.1, 0.3, 0.5, 1.0), (0.01, 0.05, 0.2, 1.0)  # paragraph "Univariate regression"
 INDUCING = {"regression": 1000, "binary": 1024, "multiclass": 512}  # app. "Details for particular experiments"
+SEVERAL = Config(300, SVGP_BETAS, steps=1000, more_steps=250, batch=128)  # outputs: the same for SVGP and PPGPR
+SEVERAL_QUICK = Config(128, (0.3,), steps=500, batch=128)
 
 
 def build_svgp(settings: Settings) -> InducingPointGP:
+    if settings.task == "multivariate":
+        return InducingPointGP("svgp", settings, configured(SEVERAL, SEVERAL_QUICK, settings))
     batch = 128 if settings.task == "multiclass" else 256
     full = Config(INDUCING[settings.task], SVGP_BETAS, batch=batch)
     quick = Config(256, (0.3,), steps=1000, batch=batch)
@@ -58,6 +66,8 @@ def build_svgp(settings: Settings) -> InducingPointGP:
 
 
 def build_ppgpr(settings: Settings) -> InducingPointGP:
+    if settings.task == "multivariate":
+        return InducingPointGP("ppgpr", settings, configured(SEVERAL, SEVERAL_QUICK, settings))
     quick = Config(256, (0.05,), steps=1000)
     return InducingPointGP("ppgpr", settings, configured(Config(INDUCING["regression"], PPGPR_BETAS), quick, settings))
 
@@ -99,29 +109,39 @@ def make(name: str, settings: Settings, Z: torch.Tensor) -> tuple[Any, Any]:
     from gpytorch import variational
 
     classes = settings.classes if settings.task == "multiclass" else 0
-    shape = torch.Size([classes] if classes else [])
+    outputs = settings.outputs if settings.task == "multivariate" else 0
+    shape = torch.Size([classes or outputs] if classes or outputs else [])
+    apart = shape if outputs else torch.Size()  # of what each latent function has for itself
     family = "MeanFieldVariationalDistribution" if name == "ppgpr" else "CholeskyVariationalDistribution"
 
     class GP(gpytorch.models.ApproximateGP):
         def __init__(self) -> None:
             q = getattr(variational, family)(len(Z), batch_shape=shape)
-            strategy = variational.VariationalStrategy(self, Z, q, learn_inducing_locations=True)
+            points = Z.expand(*apart, *Z.shape)
+            strategy = variational.VariationalStrategy(self, points, q, learn_inducing_locations=True)
             if classes:
                 strategy = variational.IndependentMultitaskVariationalStrategy(strategy, num_tasks=classes)
+            if outputs:  # jitter is for covariances between rows, of which none are needed
+                strategy = variational.LMCVariationalStrategy(strategy, outputs, outputs, jitter_val=0.0)
+                strategy.lmc_coefficients.data = torch.eye(outputs)  # W transposed
             super().__init__(strategy)
-            means = gpytorch.means
-            self.mean_module = means.ConstantMean() if settings.task == "regression" else means.ZeroMean()
-            kernel = gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=Z.shape[-1])
+            means, labels = gpytorch.means, settings.task in ("binary", "multiclass")
+            self.mean_module = means.ZeroMean() if labels else means.ConstantMean(batch_shape=apart)
+            kernel = gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=Z.shape[-1], batch_shape=apart)
             kernel.lengthscale = Z.shape[-1] ** 0.5  # typical distances of standardised rows
-            self.covar_module = gpytorch.kernels.ScaleKernel(kernel)
+            self.covar_module = gpytorch.kernels.ScaleKernel(kernel, batch_shape=apart)
 
         def forward(self, x: torch.Tensor) -> Any:
             return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
+    least = gpytorch.constraints.GreaterThan(1e-6)
     if settings.task == "regression":
-        least = gpytorch.constraints.GreaterThan(1e-6)
         likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=least)
         likelihood.noise = 0.1
+    elif settings.task == "multivariate":
+        kind = gpytorch.likelihoods.MultitaskGaussianLikelihood
+        likelihood = kind(outputs, rank=0, noise_constraint=least, has_global_noise=False)
+        likelihood.task_noises = torch.full((outputs,), 0.1)
     elif settings.task == "binary":
         likelihood = gpytorch.likelihoods.BernoulliLikelihood()
     else:
@@ -175,21 +195,23 @@ def predict(model: Any, likelihood: Any, settings: Settings, X: Array, deadline:
     """Predictive distributions at X (m, d)."""
     found = []
     dtype = next(model.parameters()).dtype
-    for rows in blocks(len(X), 2048):
+    numbers = settings.task in ("regression", "multivariate")
+    for rows in blocks(len(X), 2048 // settings.outputs):
         check_deadline(deadline)
         with torch.no_grad():
             f = model(torch.as_tensor(X[rows], dtype=dtype))
-            mean, variance = f.mean.double().numpy(), f.variance.double().numpy()  # (m,), or (m, K)
-        if settings.task == "regression":
-            found.append(np.c_[mean, variance + likelihood.noise.item()])
+            mean, variance = f.mean.double().numpy(), f.variance.double().numpy()  # (m,), (m, K) or (m, p)
+        if numbers:
+            noise = likelihood.noise if settings.outputs == 1 else likelihood.task_noises
+            found.append(np.stack([mean, variance + noise.detach().double().numpy()], axis=-1))
         elif settings.task == "binary":
             p = ndtr(mean / np.sqrt(1 + variance))
             found.append(np.c_[1 - p, p])
         else:
             found.append(_softmax_mean(mean, variance))
     table = np.concatenate(found)
-    if settings.task == "regression":
-        return Prediction.normal(table[:, 0], np.sqrt(table[:, 1]))
+    if numbers:
+        return Prediction.normal(table[..., 0], np.sqrt(table[..., 1]))
     return Prediction.classes(table)
 
 

@@ -67,6 +67,83 @@ def test_ppgpr_objective_equals_its_formula():
     torch.testing.assert_close(found, fit - 0.2 * kl / 25, atol=1e-4, rtol=1e-4)
 
 
+def several(name, W):
+    """Model and likelihood of outputs W g at 7 inducing points, and models apart of the same latent functions g."""
+    rng, p = np.random.default_rng(1), len(W)
+    settings = Settings("multivariate", outputs=p)
+    model, likelihood = svgp.make(name, settings, torch.as_tensor(RNG.normal(size=(7, 2))))
+    model.variational_strategy.lmc_coefficients.data = torch.as_tensor(W.T).contiguous()
+    model.variational_strategy.variational_params_initialized.fill_(1)
+    for parameter in [*model.parameters(), *likelihood.parameters()]:
+        if parameter is not model.variational_strategy.lmc_coefficients:
+            parameter.data += 0.4 * torch.as_tensor(rng.normal(size=parameter.shape))
+    apart = [svgp.make(name, Settings(), torch.zeros(7, 2, dtype=torch.float64)) for _ in range(p)]
+    for j, (one, noise) in enumerate(apart):
+        state = {key.replace("base_variational_strategy.", ""): value for key, value in model.state_dict().items()}
+        state = {key: value for key, value in state.items() if key in one.state_dict()}
+        one.load_state_dict({key: value[j] if value.shape[:1] == (p,) else value for key, value in state.items()})
+        noise.noise = likelihood.task_noises[j].detach()
+    return settings, model, likelihood, apart
+
+
+def test_each_latent_function_has_its_own_kernel_mean_and_inducing_points_and_each_output_its_noise():
+    Z = torch.as_tensor(X[:7])
+    model, likelihood = svgp.make("svgp", Settings("multivariate", outputs=3), Z)
+    points = model.variational_strategy.base_variational_strategy.inducing_points
+    assert points.requires_grad
+    torch.testing.assert_close(points.data, Z.expand(3, 7, 2))
+    assert model.covar_module.base_kernel.raw_lengthscale.shape == (3, 1, 2)
+    assert model.covar_module.raw_outputscale.shape == model.mean_module.raw_constant.shape == (3,)
+    torch.testing.assert_close(likelihood.task_noises.data, torch.full((3,), 0.1, dtype=torch.float64))
+    torch.testing.assert_close(model.variational_strategy.lmc_coefficients.data, torch.eye(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", ["svgp", "ppgpr"])
+def test_both_take_the_same_settings_for_several_outputs(name):
+    config = METHODS[name].build(Settings("multivariate", outputs=3)).config
+    assert (config.inducing, config.betas) == (300, (0.1, 0.3, 0.5, 1.0))
+
+
+@pytest.mark.parametrize("name", ["svgp", "ppgpr"])
+def test_outputs_without_mixing_are_models_apart(name):
+    settings, model, likelihood, apart = several(name, np.eye(3))
+    x, y = torch.as_tensor(X), torch.as_tensor(RNG.normal(size=(25, 3)))
+    found = svgp.objective(name, model, likelihood, 25, 0.3)(model(x), y)
+    each = [svgp.objective(name, *one, 25, 0.3)(one[0](x), y[:, j]) for j, one in enumerate(apart)]
+    torch.testing.assert_close(found, sum(each), rtol=1e-8, atol=1e-8)
+    both = predicted(settings, model, likelihood)
+    for j, one in enumerate(apart):
+        alone = predicted(Settings(), *one)
+        np.testing.assert_allclose(both.mean[:, j], alone.mean, atol=1e-8)
+        np.testing.assert_allclose(both.dist.std()[:, j], alone.dist.std(), rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["svgp", "ppgpr"])
+def test_mixed_outputs_have_the_moments_and_the_objective_of_the_formulas(name):
+    W = np.array([[1.0, 0.5, -0.2], [0.0, 2.0, 0.3], [0.7, 0.0, -1.0]])
+    settings, model, likelihood, apart = several(name, W)
+    x, y, w = torch.as_tensor(X), torch.as_tensor(RNG.normal(size=(25, 3))), torch.as_tensor(W)
+    value = svgp.objective(name, model, likelihood, 25, 0.3)(model(x), y)
+    g = [one(x) for one, _ in apart]
+    mean = torch.stack([each.mean for each in g], 1) @ w.T
+    variance = torch.stack([each.variance for each in g], 1) @ w.T.square()
+    noise = likelihood.task_noises
+    if name == "svgp":
+        fit = torch.distributions.Normal(mean, noise.sqrt()).log_prob(y) - variance / (2 * noise)
+    else:
+        fit = torch.distributions.Normal(mean, (variance + noise).sqrt()).log_prob(y)
+    kl = sum(one.variational_strategy.kl_divergence() for one, _ in apart)
+    torch.testing.assert_close(value, fit.sum() / 25 - 0.3 * kl / 25, rtol=1e-8, atol=1e-8)
+    found = predicted(settings, model, likelihood)
+    np.testing.assert_allclose(found.mean, mean.detach().numpy(), atol=1e-8)
+    np.testing.assert_allclose(found.dist.var(), (variance + noise).detach().numpy(), rtol=1e-8)
+
+
+def predicted(settings, model, likelihood):
+    model.eval()
+    return svgp.predict(model, likelihood, settings, X, None)
+
+
 def test_beta_is_chosen_on_validation_rows():
     y, bad = Y, RNG.normal(size=25)
     gp = METHODS["svgp"].build(Settings(options={"inducing": 10, "steps": 60, "more_steps": 60, "betas": (1e6, 0.5)}))
