@@ -99,3 +99,16 @@ def test_fit_separates_two_moons():
     p = gp.predict(X[400:])
     assert np.mean(p.probabilities.argmax(1) != y[400:]) < 0.06
     assert p.nll(y[400:]) < 0.25
+
+
+def test_training_goes_on_from_a_start_which_stays_as_it_is():
+    config = pgvi.Config(inducing=10, steps=3, more_steps=2, batch=10)
+    labels = (SIGN > 0).astype(int)
+    first = pgvi.train(config, 1.0, X, X, labels, 0, None)
+    before = first.log_lengths.detach().clone(), first.precision.clone(), first.beta
+    second = pgvi.train(config, 0.1, X, X, labels, 0, None, first)
+    assert torch.equal(first.log_lengths, before[0])
+    assert torch.equal(first.precision, before[1])
+    assert (first.beta, second.beta) == (1.0, 0.1)
+    moved = (second.log_lengths - first.log_lengths).abs().max()
+    assert 0 < moved < 2.5 * 2 * pgvi.LEARNING_RATE / 5  # two of Adam's smaller steps from where the first ended
