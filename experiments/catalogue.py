@@ -58,7 +58,7 @@ _ALL = (
         "others stay. Each curve is shifted so that its maximum is zero. The target of Bike as it is found in the "
         "literature is an exact function of two inputs, so that the MLL finds next to no noise; without these two "
         "inputs (bike-leakless) it finds some. Scale and noise are in units of the target, the logarithm of a count. "
-        "Where a curve has its maximum depends on the length scales that are held fixed, which the paper does not give.",
+        "Where a curve is largest depends on the length scales that are held fixed, which the paper does not give.",
         "curves:run",
         (Entry("objectives", "exact-mll", options={"evaluations": 100}),),
         ("bike", f"bike{LEAKLESS}"),
