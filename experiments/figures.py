@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from experiments.content import Figure
-from experiments.synthetic import WARPINGS
+from experiments.synthetic import UNWARPED, WARPINGS
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; markers differ as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a8a8a")
@@ -54,12 +54,18 @@ def _log_ticks(axis: Any, base: int = 10) -> None:
 
 
 def misspecification(results: Iterable[Result]) -> Figure | None:
-    """Log likelihood and RMSE over gamma, one column for each warping; means over the splits."""
+    """Log likelihood and RMSE over gamma, one column for each warping; means over the splits.
+
+    The unwarped data are the first point of every column.
+    """
     points: dict[str, dict[str, dict[float, list[Result]]]] = {}
+    results = list(results)
+    there = {result["data"].rsplit("-", 1)[0] for result in results if result["data"] != UNWARPED}
     for result in results:
-        warping, gamma = result["data"].rsplit("-", 1)
-        by_gamma = points.setdefault(warping, {}).setdefault(result["entry"], {})
-        by_gamma.setdefault(float(gamma), []).append(result)
+        own, gamma = result["data"].rsplit("-", 1)
+        for warping in there if result["data"] == UNWARPED else [own]:
+            by_gamma = points.setdefault(warping, {}).setdefault(result["entry"], {})
+            by_gamma.setdefault(float(gamma), []).append(result)
     if not points:
         return None
 

@@ -38,6 +38,9 @@ WARPINGS: dict[str, Callable[[Array, float], Array]] = {
 }
 """Each acts on every coordinate by itself; gamma = 0 is the identity."""
 
+UNWARPED = "unwarped-0"
+"""Name of the data with gamma = 0, the same for all warpings."""
+
 
 def prior_draw(n: int, seed: int) -> tuple[Array, Array]:
     """Inputs (n, 4) uniform in [-1, 1]^4 and noisy targets (n,) of a function drawn from a GP with an RBF kernel.

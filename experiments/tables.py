@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks._data import standardised
 from experiments.data import Split, load, split
 from experiments.scoring import fit_and_score, fit_and_score_outputs
-from experiments.synthetic import WARPINGS, prior_draw, with_twins
+from experiments.synthetic import UNWARPED, WARPINGS, prior_draw, with_twins
 from experiments.task import TWINS, Payload, Task
 
 QUICK_ROWS = 2000
@@ -38,10 +38,12 @@ def run_degenerate(task: Task) -> Payload:
 
 def run_misspecification(task: Task) -> Payload:
     """WARPING-GAMMA: half of the rows to train, half to test; the same rows for every warping and gamma."""
-    warping, gamma = task.data.rsplit("-", 1)
     X, y = prior_draw(QUICK_PRIOR_ROWS if task.quick else PRIOR_ROWS, task.split)
     half = len(X) // 2
-    X_train, X_test = standardised(*np.split(WARPINGS[warping](X, float(gamma)), [half]))
+    if task.data != UNWARPED:
+        warping, gamma = task.data.rsplit("-", 1)
+        X = WARPINGS[warping](X, float(gamma))
+    X_train, X_test = standardised(*np.split(X, [half]))
     y_train, y_test = standardised(*np.split(y, [half]))
     return fit_and_score(task, Split(X_train, y_train, X_train[:0], y_train[:0], X_test, y_test))
 

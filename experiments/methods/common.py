@@ -67,6 +67,11 @@ def adam(parameters: Iterable[torch.Tensor], steps: int, rate: float = LEARNING_
     return optimiser, torch.optim.lr_scheduler.MultiStepLR(optimiser, milestones, gamma=0.2)
 
 
+def natural_rate(step: int) -> float:
+    """Part of the way that q(u) goes in step 0, 1, ...; Robbins and Monro."""
+    return float((step + 2.0) ** -0.6)
+
+
 def minibatches(n: int, size: int, steps: int, seed: int) -> Iterator[torch.Tensor]:
     """Row numbers of `steps` mini-batches: one permutation after the other, without its incomplete end."""
     generator = torch.Generator().manual_seed(seed)

@@ -40,6 +40,7 @@ from experiments.methods.common import (
     logistic_normal,
     matern52,
     minibatches,
+    natural_rate,
 )
 from experiments.methods.protocol import Array, Prediction, Settings, check_deadline
 
@@ -146,7 +147,7 @@ def train(
         a, mean, variance = gp.latent(x[rows])
         (-gp.fit_term(mean, variance, sign[rows]).mean()).backward()
         with torch.no_grad():
-            gp.natural_step(a, mean, variance, sign[rows], len(x), rate=(step + 2.0) ** -0.6)
+            gp.natural_step(a, mean, variance, sign[rows], len(x), rate=natural_rate(step))
         optimiser.step()
         schedule.step()
     return gp

@@ -23,20 +23,9 @@ def test_svgp_with_an_inducing_point_at_every_row_reaches_the_exact_posterior_an
     x, y, x_new = torch.as_tensor(X), torch.as_tensor(Y), torch.as_tensor(RNG.normal(size=(6, 2)))
     model, likelihood = svgp.make("svgp", Settings(), x)
     loss = svgp.objective("svgp", model, likelihood, len(x), beta=1.0)
-    model.variational_strategy.inducing_points.requires_grad_(False)
-    for p in [*model.covar_module.parameters(), *model.mean_module.parameters(), *likelihood.parameters()]:
-        p.requires_grad_(False)
-    q = [p for p in model.parameters() if p.requires_grad]
-    optimiser = torch.optim.LBFGS(q, max_iter=500, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
-
-    def closure():
-        optimiser.zero_grad()
-        value = -loss(model(x), y)
-        value.backward()
-        return value
-
-    bound = -optimiser.step(closure)
-    bound = -closure()
+    (-loss(model(x), y)).backward()
+    svgp.natural_step(model, len(x), rate=1.0)  # of all rows, and the whole way: q(u) is at its optimum
+    bound = loss(model(x), y)
     model.eval()
     with torch.no_grad():
         K = kernel_of(model, x, x) + likelihood.noise * torch.eye(25)
@@ -47,6 +36,20 @@ def test_svgp_with_an_inducing_point_at_every_row_reaches_the_exact_posterior_an
         torch.testing.assert_close(found.variance, exact, atol=2e-3, rtol=0)
         evidence = torch.distributions.MultivariateNormal(torch.zeros(25), K).log_prob(y) / 25
     assert evidence - 1e-3 < bound <= evidence + 1e-5
+
+
+@pytest.mark.parametrize("beta", [0.1, 1.0, 30.0])
+def test_a_small_beta_makes_the_rows_count_more_in_a_natural_step(beta):
+    """With beta before the KL divergence the best q(v) has precision 1 + A A' / (beta noise), u = L v."""
+    x, y, Z = torch.as_tensor(X), torch.as_tensor(Y), torch.as_tensor(RNG.normal(size=(7, 2)))
+    model, likelihood = svgp.make("svgp", Settings(), Z)
+    (-svgp.objective("svgp", model, likelihood, 25, beta)(model(x), y)).backward()
+    svgp.natural_step(model, 25 / beta, rate=1.0)
+    L = torch.linalg.cholesky(kernel_of(model, Z, Z) + 1e-6 * torch.eye(7))
+    A = torch.linalg.solve_triangular(L, kernel_of(model, Z, x), upper=False)
+    precision = torch.eye(7) + A @ A.mT / (beta * likelihood.noise)
+    found = -2 * model.variational_strategy._variational_distribution.natural_mat
+    torch.testing.assert_close(found, precision.detach(), rtol=2e-3, atol=2e-3)
 
 
 def test_ppgpr_objective_equals_its_formula():
@@ -76,7 +79,9 @@ def several(name, W):
     model.variational_strategy.variational_params_initialized.fill_(1)
     for parameter in [*model.parameters(), *likelihood.parameters()]:
         if parameter is not model.variational_strategy.lmc_coefficients:
-            parameter.data += 0.4 * torch.as_tensor(rng.normal(size=parameter.shape))
+            change = 0.4 * torch.as_tensor(rng.normal(size=parameter.shape))
+            matrix = parameter.shape == (p, 7, 7)  # of natural parameters: half of minus a precision
+            parameter.data += -change @ change.mT if matrix else change
     apart = [svgp.make(name, Settings(), torch.zeros(7, 2, dtype=torch.float64)) for _ in range(p)]
     for j, (one, noise) in enumerate(apart):
         state = {key.replace("base_variational_strategy.", ""): value for key, value in model.state_dict().items()}
