@@ -21,13 +21,11 @@ Out = Annotated[
 
 @app.command("list")
 def list_all() -> None:
-    """Show the experiments with their methods and data sets, and what is not there yet."""
+    """Show the experiments with their methods and data sets."""
     for experiment in EXPERIMENTS.values():
         typer.echo(f"{experiment.name}: {experiment.title}, {experiment.splits} split(s)")
         typer.echo(f"  methods   {', '.join(entry.name for entry in experiment.entries)}")
         typer.echo(f"  data      {', '.join(experiment.data)}")
-        for note in experiment.not_yet:
-            typer.echo(f"  not yet   {note}")
 
 
 @app.command()

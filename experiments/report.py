@@ -78,7 +78,7 @@ def section(experiment: Experiment, results: Sequence[Result]) -> Section:
         drawn, tables = figures.k_dependence(done), k_tables(done)
     elif experiment.name == "runtime":
         drawn = figures.runtime(done)
-    notes = [f"Not yet: {note}" for note in experiment.not_yet] + _caveats(experiment, results)
+    notes = _caveats(experiment, results)
     return Section(
         experiment.name, experiment.title, experiment.about, _facts(results), tables, [drawn] if drawn else [], notes
     )

@@ -61,7 +61,6 @@ class Experiment:
     quick_data: tuple[str, ...] = ()  # fewer data sets for a quick look; all if empty
     metrics: tuple[str, ...] = ()
     paper: str = ""  # name of its file in paper/
-    not_yet: tuple[str, ...] = ()
     from_files: bool = True  # whether `data` are names of files, or are made by the experiment
 
     def run(self, task: Task) -> Payload:

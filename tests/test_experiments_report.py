@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import experiment_tasks as fakes
 import numpy as np
 import pytest
 
-from experiments import paper_tables, report, store
+from experiments import figures, paper_tables, report, store
 from experiments.catalogue import EXPERIMENTS
 from experiments.ours import ALL_METHODS
 from experiments.summaries import Summary, mean_ranks, summarise, winners
@@ -238,12 +237,6 @@ def test_report_says_what_is_behind_the_figures(folder):
     assert "This is a quick run" not in text
 
 
-def test_what_is_not_there_yet_is_noted(monkeypatch):
-    monkeypatch.setitem(EXPERIMENTS, "univariate", replace(EXPERIMENTS["univariate"], not_yet=("a method.",)))
-    composed, _ = report.compose([result("loo-k", "bike", 0, nll=1.0)])
-    assert composed.sections[0].notes[0] == "Not yet: a method."
-
-
 def test_quick_results_are_called_so():
     composed, _ = report.compose([{**result("loo-k", "bike", 0, nll=1.0), "quick": True}])
     assert any(line.startswith("This is a quick run") for line in composed.about)
@@ -253,3 +246,14 @@ def test_quick_results_are_called_so():
 def test_a_folder_without_results_says_what_to_do(tmp_path):
     with pytest.raises(FileNotFoundError, match="first `python -m experiments run NAME`"):
         report.build(tmp_path)
+
+
+def test_unwarped_data_are_the_first_point_of_every_warping(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figures, "lines", lambda axes, series, markers="": drawn.append(series))
+    names = ("unwarped-0", "cubic-4", "bent-above-4")
+    figures.misspecification(
+        [result("loo-k", n, 0, experiment="misspecification", nll=float(len(n)), rmse=1.0) for n in names]
+    )
+    nll = [series["loo-k"] for series in drawn[::2]]
+    assert nll == [([0.0, 4.0], [-10.0, -12.0]), ([0.0, 4.0], [-10.0, -7.0])]
