@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from tqdm import tqdm
 from experiments.catalogue import EXPERIMENTS
 from experiments.data import available
 from experiments.ours import ALL_METHODS
-from experiments.process import DONE, Stopped, run_limited
-from experiments.store import described, is_there, path_of, versions, write
+from experiments.process import DONE, NOT_FINISHED, Stopped, run_limited
+from experiments.store import described, is_there, path_of, read, versions, write
 from experiments.task import LEAKLESS, TWINS, Experiment, Payload, Task
 
 FULL_LIMIT, QUICK_LIMIT = 3600.0, 60.0
@@ -132,9 +132,12 @@ def run(
 
 
 def perform(task: Task, out: Path, stop: threading.Event | None, do: Callable[[Task], Payload]) -> dict[str, Any]:
-    """One task in a process of its own, and its result file."""
+    """One task in a process of its own, and its result file.
+
+    It is not tried where another split did not finish: splits have the same number of rows.
+    """
     began = time.monotonic()
-    outcome = run_limited(do, task, task.limit, stop)
+    outcome = _hopeless(task, out) or run_limited(do, task, task.limit, stop)
     result = {
         **described(task),
         **outcome,
@@ -145,6 +148,17 @@ def perform(task: Task, out: Path, stop: threading.Event | None, do: Callable[[T
     }
     write(path_of(out, task), result)
     return result
+
+
+def _hopeless(task: Task, out: Path) -> dict[str, Any] | None:
+    """The outcome of a task whose like, with as much time, did not finish on an earlier split."""
+    for split in range(task.split):
+        path = path_of(out, replace(task, split=split))
+        if path.exists():
+            earlier = read(path)
+            if earlier["status"] == NOT_FINISHED and earlier["limit"] >= task.limit:
+                return {"status": NOT_FINISHED, "message": f"not tried: split {split} did not finish"}
+    return None
 
 
 def execute(task: Task) -> Payload:

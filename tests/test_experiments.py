@@ -62,6 +62,16 @@ def test_a_fit_that_notices_its_deadline_did_not_finish():
     assert run_limited(fakes.too_late, fakes.task(), 60.0) == {"status": "did not finish", "limit": 60.0}
 
 
+def test_later_splits_are_not_tried_where_one_did_not_finish_with_as_much_time(tmp_path):
+    run([fakes.task()], tmp_path, fakes.too_late)
+    later, longer = fakes.task(split=1), fakes.task(split=2, limit=61.0)
+    elsewhere = fakes.task(data="pol", split=1)
+    assert run([later, longer, elsewhere], tmp_path, fakes.result)[0]["done"] == 2
+    result = store.read(store.path_of(tmp_path, later))
+    assert (result["status"], result["message"]) == ("did not finish", "not tried: split 0 did not finish")
+    assert store.read(store.path_of(tmp_path, longer))["status"] == "done"
+
+
 def test_a_fit_beyond_its_limit_is_ended_with_all_that_it_started(tmp_path):
     numbers = tmp_path / "numbers"
     task = fakes.task(data=str(numbers), limit=6.0)
