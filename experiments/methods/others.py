@@ -237,7 +237,7 @@ class CatBoost(Packaged):
 
 
 def build_ngboost(settings: Settings) -> NGBoost:
-    full, quick = TreesConfig((3, 5), 2000, 0.03), TreesConfig((3,), 300, 0.05)
+    full, quick = TreesConfig((3, 5), 1000, 0.05), TreesConfig((3,), 300, 0.1)
     return NGBoost(settings, configured(full, quick, settings))
 
 
