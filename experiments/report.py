@@ -78,7 +78,7 @@ def section(experiment: Experiment, results: Sequence[Result]) -> Section:
         drawn, tables = figures.k_dependence(done), k_tables(done)
     elif experiment.name == "runtime":
         drawn = figures.runtime(done)
-    notes = _caveats(experiment, results)
+    notes = _settings(done) + _caveats(experiment, results)
     return Section(
         experiment.name, experiment.title, experiment.about, _facts(results), tables, [drawn] if drawn else [], notes
     )
@@ -106,6 +106,27 @@ def _facts(results: Sequence[Result]) -> list[str]:
     if limits:
         facts.append("time limit of a fit " + ", ".join(f"{limit:g} s" for limit in limits))
     return [fact for fact in facts if fact]
+
+
+def _settings(results: Sequence[Result]) -> list[str]:
+    """Of each method, what it says of its settings: what was the same in all of its fits, or from where to where."""
+    by_entry: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        by_entry.setdefault(result["entry"], []).append(result.get("chosen", {}))
+    notes = []
+    for entry, chosen in by_entry.items():
+        names = [name for name in chosen[0] if all(isinstance(each.get(name), (int, float, str)) for each in chosen)]
+        told = [f"{name.replace('_', ' ')} {_range([each[name] for each in chosen])}" for name in names]
+        if told:
+            notes.append(f"{entry}: {', '.join(told)}.")
+    return notes
+
+
+def _range(values: Sequence[Any]) -> str:
+    if any(isinstance(value, str) for value in values):
+        return " or ".join(sorted(set(map(str, values))))
+    low, high = min(values), max(values)
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
 def _caveats(experiment: Experiment, results: Sequence[Result]) -> list[str]:
