@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from experiments.methods.common import best_on_validation, blocks, configured
 from experiments.methods.protocol import Array, Labels, Prediction, Settings, check_deadline, package
 
+Predict = Callable[[Array], Prediction]
+
 
 def spread(probabilities: Array, seen: Labels, classes: int, n: int) -> Array:
     """Probabilities (m, K) of all classes from those of the classes `seen` among n training rows.
@@ -43,7 +45,7 @@ class Packaged:
     ) -> None:
         known = np.isin(y_val, y) if self.settings.task != "regression" else np.ones(len(y_val), dtype=bool)
 
-        def fit_one(candidate: Any) -> Callable[[Array], Prediction]:
+        def fit_one(candidate: Any) -> Predict:
             return self._fit(candidate, X, y, X_val[known], y_val[known], seed, deadline)
 
         best, self._predict = best_on_validation(self.candidates, fit_one, X_val, y_val, deadline)
@@ -56,7 +58,7 @@ class Packaged:
 
     def _fit(
         self, candidate: Any, X: Array, y: NDArray, X_val: Array, y_val: NDArray, seed: int, deadline: float | None
-    ) -> Callable[[Array], Prediction]:
+    ) -> Predict:
         raise NotImplementedError
 
 
@@ -78,7 +80,9 @@ class GPBoost(Packaged):
         self._package = package("gpboost")
         super().__init__(settings, candidates)
 
-    def _fit(self, candidate, X, y, X_val, y_val, seed, deadline):  # type: ignore[no-untyped-def]
+    def _fit(
+        self, candidate: Any, X: Array, y: NDArray, X_val: Array, y_val: NDArray, seed: int, deadline: float | None
+    ) -> Predict:
         regression = self.settings.task == "regression"
         model = self._package.GPModel(
             gp_coords=X,
@@ -129,7 +133,9 @@ class MuyGPS(Packaged):
         super().__init__(settings, config.kernels)
         self.config = config
 
-    def _fit(self, candidate, X, y, X_val, y_val, seed, deadline):  # type: ignore[no-untyped-def]
+    def _fit(
+        self, candidate: Any, X: Array, y: NDArray, X_val: Array, y_val: NDArray, seed: int, deadline: float | None
+    ) -> Predict:
         from MuyGPyS.neighbors import NN_Wrapper
         from MuyGPyS.optimize import L_BFGS_B_optimize
         from MuyGPyS.optimize.batch import sample_batch
@@ -202,7 +208,9 @@ class CatBoost(Packaged):
         super().__init__(settings, config.candidates)
         self.config = config
 
-    def _fit(self, candidate, X, y, X_val, y_val, seed, deadline):  # type: ignore[no-untyped-def]
+    def _fit(
+        self, candidate: Any, X: Array, y: NDArray, X_val: Array, y_val: NDArray, seed: int, deadline: float | None
+    ) -> Predict:
         class Watch:
             def after_iteration(self, info: Any) -> bool:
                 return deadline is None or time.monotonic() < deadline
@@ -251,7 +259,9 @@ class NGBoost(Packaged):
         super().__init__(settings, config.candidates)
         self.config = config
 
-    def _fit(self, candidate, X, y, X_val, y_val, seed, deadline):  # type: ignore[no-untyped-def]
+    def _fit(
+        self, candidate: Any, X: Array, y: NDArray, X_val: Array, y_val: NDArray, seed: int, deadline: float | None
+    ) -> Predict:
         from ngboost import NGBRegressor
         from ngboost.distns import Normal
         from sklearn.tree import DecisionTreeRegressor
@@ -292,7 +302,9 @@ class HistBoosting(Packaged):
         super().__init__(settings, config.candidates)
         self.config = config
 
-    def _fit(self, candidate, X, y, X_val, y_val, seed, deadline):  # type: ignore[no-untyped-def]
+    def _fit(
+        self, candidate: Any, X: Array, y: NDArray, X_val: Array, y_val: NDArray, seed: int, deadline: float | None
+    ) -> Predict:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         arguments = {
