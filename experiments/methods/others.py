@@ -84,6 +84,8 @@ class GPBoost(Packaged):
         self, candidate: Any, X: Array, y: NDArray, X_val: Array, y_val: NDArray, seed: int, deadline: float | None
     ) -> Predict:
         regression = self.settings.task == "regression"
+        varies = np.ptp(X, axis=0) > 0
+        X = X[:, varies]
         model = self._package.GPModel(
             gp_coords=X,
             cov_function="matern_ard",
@@ -94,11 +96,20 @@ class GPBoost(Packaged):
             num_parallel_threads=self.settings.thread_count(),
             seed=seed,
         )
-        model.fit(y=np.asarray(y, dtype=float), X=np.ones((len(X), 1)))
+        data = {"y": np.asarray(y, dtype=float), "X": np.ones((len(X), 1))}
+        try:
+            model.fit(**data)
+        except self._package.basic.GPBoostError as error:
+            if "initial value for the range" not in str(error):
+                raise
+            # It looks for first length scales on some rows alone, where a column that is mostly zero may be constant.
+            start = np.r_[[0.1] * regression, 1.0, np.sqrt(X.shape[1]) * X.std(axis=0)]
+            model.fit(**data, params={"init_cov_pars": start})
 
         def predict(x: Array) -> Prediction:
             one = np.ones((len(x), 1))
-            found = model.predict(gp_coords_pred=x, X_pred=one, predict_var=regression, predict_response=True)
+            coords = x[:, varies]
+            found = model.predict(gp_coords_pred=coords, X_pred=one, predict_var=regression, predict_response=True)
             mean = np.asarray(found["mu"], dtype=float)
             if regression:
                 return Prediction.normal(mean, np.sqrt(found["var"]))
