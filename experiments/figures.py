@@ -21,6 +21,7 @@ from experiments.synthetic import UNWARPED, WARPINGS
 # Okabe and Ito's colours, which the colour-blind can tell apart; markers differ as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a8a8a")
 MARKERS = "osD^vPX"
+_MOST_DECADES = 3.1  # of a logarithmic axis with three numbers in each
 _INK, _GRID = "#010203", "#040506"  # replaced by colours of the page
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10, "axes.spines.top": False,
@@ -47,8 +48,10 @@ def _ours_first(entry: str) -> tuple[bool, str]:
 
 
 def _log_ticks(axis: Any, base: int = 10) -> None:
-    """Plain numbers at 1, 2, 5, 10, ... or at the powers of two, and none between."""
-    axis.set_major_locator(LogLocator(base, subs=(1.0, 2.0, 5.0) if base == 10 else (1.0,), numticks=12))
+    """Plain numbers at 1, 2, 5, 10, ..., if that is too many at 1, 10, 100, ..., or at the powers of two."""
+    low, high = axis.get_view_interval()
+    fine = base == 10 and high / low < 10**_MOST_DECADES
+    axis.set_major_locator(LogLocator(base, subs=(1.0, 2.0, 5.0) if fine else (1.0,), numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -104,7 +107,7 @@ def curves(results: Iterable[Result], maxima: Mapping[str, Mapping[str, float]])
                 axes.set(xscale="log", xlabel=labels[parameter], ylim=(-1.0, 0.06), title=data)
                 _log_ticks(axes.xaxis)
             row[0].set_ylabel("objective per row, shifted")
-        grid[0, 1].legend()
+        grid[0, 1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
         title = "Objectives along one hyper-parameter; triangles: where the paper's objectives are largest"
         return _drawn(figure, "curves", title)
 
@@ -169,7 +172,9 @@ def _drawn(figure: Any, name: str, title: str) -> Figure:
     figure.tight_layout()
     buffer = io.StringIO()
     with plt.rc_context({"svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(
+            buffer, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None, "Creator": None}
+        )
     plt.close(figure)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]

@@ -164,5 +164,5 @@ def _overview(results: Sequence[Result]) -> Table:
                 Cell(f"{hours:.2f}" if own else ""),
             ]
         )
-    head = ["experiment", "data sets", "methods", "splits", "done", "did not finish", "failed", "hours"]
+    head = ["experiment", "data sets", "methods", "splits", "done", "did not end", "failed", "hours"]
     return Table("Overview", head, rows)
