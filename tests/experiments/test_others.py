@@ -39,6 +39,15 @@ def test_ninety_percent_intervals_cover_about_ninety_percent(name):
     assert np.sqrt(np.mean((found.mean - y) ** 2)) < 0.65
 
 
+def test_gpboost_bears_columns_that_are_constant_or_nearly():
+    pytest.importorskip("gpboost", reason="the package gpboost is not installed")
+    X, y = noisy_line(300)
+    X = np.c_[X, np.zeros(300), np.arange(300) == 7]
+    method = METHODS["gpboost"].build(Settings(quick=True, threads=1))
+    method.fit(X[:200], y[:200], X[200:250], y[200:250])
+    assert np.sqrt(np.mean((method.predict(X[250:]).mean - y[250:]) ** 2)) < 0.8
+
+
 @pytest.mark.parametrize("name", ["catboost", "ngboost"])
 def test_boosting_sees_where_the_noise_is(name):
     found, X, _ = fitted(name)
