@@ -33,7 +33,7 @@ ROWS, QUICK_ROWS = 2000, 500
 NEAREST = 128
 INDUCING = 100
 LEAKING = (15, 16)  # columns of Bike: riders that are not registered, and riders that are
-FACTORS = np.geomspace(0.05, 40.0, 35)  # times the value that the MLL found
+SCALES, NOISES = np.geomspace(1e-2, 1e2, 41), np.geomspace(1e-4, 1e1, 51)
 
 Objective = Callable[[float, float], float]
 """Of (kernel scale, noise)."""
@@ -41,7 +41,7 @@ Objective = Callable[[float, float], float]
 
 @dataclass(frozen=True)
 class Curve:
-    """An objective along one hyper-parameter, and where it is largest."""
+    """An objective along one hyper-parameter, and where it is largest; an end of `values` if it still grows there."""
 
     values: Array
     objective: Array
@@ -136,8 +136,8 @@ def collapsed_bound(K_mm: Array, K_nm: Array, variance: float, noise: float, res
 def both_curves(objective: Objective, best: Kernel) -> dict[str, Curve]:
     """Along the kernel scale, and along the noise."""
     return {
-        "kernel_scale": curve(lambda scale: objective(scale, best.noise), best.scale * FACTORS),
-        "noise_std": curve(lambda noise: objective(best.scale, noise), best.noise * FACTORS),
+        "kernel_scale": curve(lambda scale: objective(scale, best.noise), SCALES),
+        "noise_std": curve(lambda noise: objective(best.scale, noise), NOISES),
     }
 
 
@@ -145,8 +145,12 @@ def curve(function: Callable[[float], float], values: Array) -> Curve:
     """Values of the function, and its maximum, sought in the logarithm around the largest of them."""
     along = np.array([function(v) for v in values])
     top = int(along.argmax())
-    low, high = np.log(values[max(top - 1, 0)]), np.log(values[min(top + 1, len(values) - 1)])
+    if top in (0, len(values) - 1):
+        return Curve(values, along, float(values[top]))
     found = minimize_scalar(
-        lambda u: -function(np.exp(u)), bounds=(low, high), method="bounded", options={"xatol": 1e-3}
+        lambda u: -function(np.exp(u)),
+        bounds=np.log(values[[top - 1, top + 1]]),
+        method="bounded",
+        options={"xatol": 1e-3},
     )
     return Curve(values, along, float(np.exp(found.x)))

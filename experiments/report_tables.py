@@ -155,19 +155,22 @@ def maxima_table(results: Sequence[Result], paper: Paper) -> Table:
     for result in results:
         for parameter, label in labels.items():
             maxima = paper.content["maxima"][parameter]
-            found = {name: result["curves"][name][parameter]["largest_at"] for name in names}
-            cells = [_maximum(found[name], maxima.get(name)) for name in names]
+            cells = [_maximum(result["curves"][name][parameter], maxima.get(name)) for name in names]
             rows.append([Cell(f"{result['data']}, {label}", small=f"{result['rows']['train']:,} rows"), *cells])
     notes = [f"{basis(results)} Paper: {paper.label}. Grey: within 10 %."]
     return Table("Where the objectives are largest", ["", *names], rows, notes)
 
 
-def _maximum(ours: float, theirs: float | None) -> Cell:
-    if theirs is None:
-        return Cell(f"{ours:.3g}")
+def _maximum(curve: Mapping[str, Any], theirs: float | None) -> Cell:
+    """Where a curve is largest; "≤" or "≥" where it still grows at the end of its values."""
+    ours, values = curve["largest_at"], curve["values"]
+    end = "≤ " if ours == values[0] else "≥ " if ours == values[-1] else ""
+    paper = "" if theirs is None else f"{theirs:.2f}"
+    if end or theirs is None:
+        return Cell(f"{end}{ours:.3g}", paper=paper)
     off = ours / theirs - 1
     tone = SAME if abs(off) <= 0.1 else DIFFERENT
-    return Cell(f"{ours:.3g}", paper=f"{theirs:.2f}", difference=f"{100 * off:+.0f} %", tone=tone)
+    return Cell(f"{ours:.3g}", paper=paper, difference=f"{100 * off:+.0f} %", tone=tone)
 
 
 def _size(results: Sequence[Result], data: str) -> str:

@@ -12,8 +12,9 @@ import experiment_tasks as fakes
 import numpy as np
 import pytest
 
-from experiments import figures, paper_tables, report, store
+from experiments import figures, paper_tables, report, report_tables, store
 from experiments.catalogue import EXPERIMENTS
+from experiments.content import Cell
 from experiments.ours import ALL_METHODS
 from experiments.summaries import Summary, mean_ranks, summarise, winners
 
@@ -224,6 +225,8 @@ def test_report_sets_our_figures_beside_the_papers(folder):
     assert re.search(r"paper -2\.771, [+-]\d\.\d{3} (better|worse|same)", row)
     assert "-2.771 LOO-k" in row  # the best of the paper
     assert "did not finish<br>paper -1.397" in row  # ALC
+    rising = {"values": [0.5, 1.0], "objective": [0.0, 1.0], "largest_at": 1.0}
+    assert report_tables._maximum(rising, 3.55) == Cell("≥ 1", paper="3.55")
     assert "| bike, kernel scale σ_K 1,500 rows | 2.7<br>paper 3.55, -24 % different | 2.7<br>paper 4.64" in text
 
 

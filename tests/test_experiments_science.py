@@ -147,6 +147,7 @@ def test_svgp_is_the_mll_with_all_rows_as_inducing_points_and_below_it_with_fewe
 def test_maximum_of_a_curve_is_found_between_its_points():
     found = curves.curve(lambda v: -((np.log(v) - 0.3) ** 2), np.geomspace(0.1, 10, 9))
     assert found.largest_at == pytest.approx(np.exp(0.3), rel=1e-2)
+    assert curves.curve(np.log, np.geomspace(0.1, 10, 9)).largest_at == 10.0  # the end of what was looked at
 
 
 def test_classes_that_training_never_saw_count_as_errors_only():

@@ -7,6 +7,7 @@ deadline is seen only before and after; the harness, which runs each fit in a pr
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from experiments.methods.common import best_on_validation, blocks, configured
 from experiments.methods.protocol import Array, Labels, Prediction, Settings, check_deadline, package
 
 Predict = Callable[[Array], Prediction]
+
+MOST_TO_CHOOSE = 100_000
+"""Of longer tables, this many rows decide between the candidates; the best of them is then fitted to all."""
 
 
 def spread(probabilities: Array, seen: Labels, classes: int, n: int) -> Array:
@@ -45,10 +49,15 @@ class Packaged:
     ) -> None:
         known = np.isin(y_val, y) if self.settings.task != "regression" else np.ones(len(y_val), dtype=bool)
 
-        def fit_one(candidate: Any) -> Predict:
-            return self._fit(candidate, X, y, X_val[known], y_val[known], seed, deadline)
+        def fit_to(rows: Array | slice) -> Callable[[Any], Predict]:
+            return lambda one: self._fit(one, X[rows], y[rows], X_val[known], y_val[known], seed, deadline)
 
-        best, self._predict = best_on_validation(self.candidates, fit_one, X_val, y_val, deadline)
+        candidates, everything = self.candidates, slice(None)
+        if len(X) > MOST_TO_CHOOSE and len(candidates) > 1:
+            some = np.random.default_rng(seed).permutation(len(X))[:MOST_TO_CHOOSE]
+            candidates = best_on_validation(candidates, fit_to(some), X_val, y_val, deadline)[:1]
+            self.chosen["rows_to_choose"] = len(some)
+        best, self._predict = best_on_validation(candidates, fit_to(everything), X_val, y_val, deadline)
         self.chosen[self.name] = best
         check_deadline(deadline)
 
@@ -292,8 +301,10 @@ class NGBoost(Packaged):
         rest = {"X_val": X_val, "Y_val": y_val, "early_stopping_rounds": self.config.patience} if len(y_val) else {}
         model.fit(X, y, train_loss_monitor=watched, **rest)
 
+        trees = None if model.best_val_loss_itr is None else model.best_val_loss_itr + 1  # it counts from zero
+
         def predict(x: Array) -> Prediction:
-            found = model.pred_dist(x, max_iter=model.best_val_loss_itr).params  # None without validation rows: all
+            found = model.pred_dist(x, max_iter=trees).params
             return Prediction.normal(found["loc"], found["scale"])
 
         return predict
@@ -305,7 +316,10 @@ def build_hist_boosting(settings: Settings) -> HistBoosting:
 
 
 class HistBoosting(Packaged):
-    """scikit-learn's HistGradientBoostingClassifier. Candidates are numbers of leaves."""
+    """scikit-learn's HistGradientBoostingClassifier. Candidates are numbers of leaves.
+
+    Without a penalty on the values of its leaves it diverges on rare classes (Shuttle).
+    """
 
     name = "leaves"
 
@@ -318,20 +332,23 @@ class HistBoosting(Packaged):
     ) -> Predict:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        arguments = {
-            "learning_rate": self.config.learning_rate,
-            "max_leaf_nodes": candidate,
-            "random_state": seed,
-        }
-        trees = self.config.trees
-        if len(y_val):  # it stops `patience` trees after the best and keeps them: fit again, up to the best
-            patience = self.config.patience
-            model = HistGradientBoostingClassifier(
-                max_iter=trees, early_stopping=True, n_iter_no_change=patience, **arguments
-            )
-            model.fit(X, y, X_val=X_val, y_val=y_val)
-            check_deadline(deadline)
-            trees = max(1, int(np.argmax(model.validation_score_)))
-        model = HistGradientBoostingClassifier(max_iter=trees, early_stopping=False, **arguments).fit(X, y)
+        model = HistGradientBoostingClassifier(
+            learning_rate=self.config.learning_rate,
+            max_leaf_nodes=candidate,
+            l2_regularization=1.0,
+            max_iter=self.config.trees,
+            early_stopping=len(y_val) > 0,
+            n_iter_no_change=self.config.patience,
+            random_state=seed,
+        )
+        model.fit(X, y, **({"X_val": X_val, "y_val": y_val} if len(y_val) else {}))
+        check_deadline(deadline)
+        # It stops `patience` trees after the best; the first score is that of no tree.
+        trees = max(1, int(np.argmax(model.validation_score_))) if len(y_val) else model.n_iter_
         seen = np.asarray(model.classes_, dtype=np.int64)
-        return lambda x: Prediction.classes(spread(model.predict_proba(x), seen, self.settings.classes, len(X)))
+
+        def predict(x: Array) -> Prediction:
+            best = next(itertools.islice(model.staged_predict_proba(x), trees - 1, None))
+            return Prediction.classes(spread(best, seen, self.settings.classes, len(X)))
+
+        return predict

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from experiments.methods import METHODS, MissingPackage, Settings
+from experiments.methods import METHODS, MissingPackage, Settings, others
 from experiments.methods.others import spread
 from experiments.methods.protocol import package
 
@@ -71,6 +71,36 @@ def test_a_class_that_training_lacks_has_its_column_and_a_small_probability(name
     assert (p[:, 1] < 0.01).all()
     assert (p[:, 1] > 0).all()
     assert np.mean(p.argmax(1) == y[300:]) > 0.9
+
+
+def test_hist_boosting_does_not_diverge_on_rare_classes():
+    """Without a penalty the validation loss of such data grows again after a few trees: an NLL of 0.02 or more."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(24000, 3))
+    y = np.where(X[:, 0] > 0.9, 1, 0)
+    y[np.argsort(X[:, 1])[-8:]] = 2
+    method = METHODS["hist-boosting"].build(Settings("multiclass", classes=3, threads=1, options={"candidates": (7,)}))
+    method.fit(X[:20000], y[:20000], X[20000:], y[20000:])
+    assert method.predict(X[20000:]).nll(y[20000:]) < 0.01
+
+
+def test_of_a_long_table_some_rows_choose_and_all_are_fitted(monkeypatch):
+    monkeypatch.setattr(others, "MOST_TO_CHOOSE", 200)
+    seen = []
+
+    class Mean(others.Packaged):
+        name = "shift"
+
+        def _fit(self, candidate, X, y, X_val, y_val, seed, deadline):
+            seen.append((candidate, len(X)))
+            return lambda x: others.Prediction.normal(np.full(len(x), y.mean() + candidate), np.ones(len(x)))
+
+    X, y = noisy_line()
+    method = Mean(Settings(), (5.0, 0.0, -5.0))
+    method.fit(X[:500], y[:500], X[500:], y[500:])
+    assert seen == [(5.0, 200), (0.0, 200), (-5.0, 200), (0.0, 500)]
+    assert method.chosen == {"rows_to_choose": 200, "shift": 0.0}
+    np.testing.assert_allclose(method.predict(X[:1]).mean, y[:500].mean())
 
 
 def test_spread_keeps_the_ratios_of_the_classes_seen():
