@@ -35,7 +35,7 @@ def run(
     quick: Annotated[bool, typer.Option("--quick", help="Few rows, one split, few steps.")] = False,
     methods: Annotated[str | None, typer.Option(help="Methods, between commas.")] = None,
     data: Annotated[str | None, typer.Option(help="Data sets, between commas.")] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds after which a fit is ended.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=1, help="Seconds after which a fit is ended.")] = None,
     out: Out = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Fits at the same time, sharing the cores; 1, with --quick one a core.")
@@ -45,7 +45,6 @@ def run(
 ) -> None:
     """Run an experiment. What has a result file already is not run again."""
     from experiments import runner
-    from experiments.store import MixedResults
 
     jobs = jobs or (runner.cores() if quick else 1)
     names = list(EXPERIMENTS) if name == "all" else name.split(",")
@@ -57,7 +56,7 @@ def run(
         for note in left_out:
             typer.echo(f"left out: {note}")
         ended = runner.run(tasks, _folder(out, quick), jobs, retry, typer.echo)
-    except (ValueError, MixedResults, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError) as error:
         raise typer.BadParameter(str(error)) from error
     typer.echo(", ".join(f"{count} {status}" for status, count in ended.items()))
 
@@ -73,7 +72,7 @@ def report(
     folder = _folder(out, quick)
     try:
         written = build(folder)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
     for path in written:
         typer.echo(path)

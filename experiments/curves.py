@@ -53,7 +53,7 @@ def run(task: Task) -> Payload:
     X, y = sample(*_loaded(task), QUICK_ROWS if task.quick else ROWS, task.split)
     method = build(task, "regression")
     began = time.monotonic()
-    method.fit(X, y, X[:0], y[:0], seed=task.split, deadline=began + task.limit)
+    method.fit(X, y, X[:0], y[:0], seed=task.split, deadline=task.ends())
     theta: Array = method.parameters  # type: ignore[attr-defined]
     best = Kernel(np.exp(theta[:-3]), float(np.exp(theta[-3] / 2)), float(np.exp(theta[-2] / 2)), float(theta[-1]))
     curves = {name: both_curves(objective, best) for name, objective in objectives(X, y, best, task.split).items()}

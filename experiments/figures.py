@@ -47,6 +47,12 @@ def _ours_first(entry: str) -> tuple[bool, str]:
     return not entry.startswith("loo"), entry
 
 
+def _mean(values: Iterable[float | None]) -> float:
+    """Of those that are finite; nan, which is not drawn, if none is."""
+    there = [value for value in values if value is not None]
+    return float(np.mean(there)) if there else float("nan")
+
+
 def _log_ticks(axis: Any, base: int = 10) -> None:
     """Plain numbers at 1, 2, 5, 10, ..., if that is too many at 1, 10, 100, ..., or at the powers of two."""
     low, high = axis.get_view_interval()
@@ -76,7 +82,7 @@ def misspecification(results: Iterable[Result]) -> Figure | None:
         found = {}
         for entry, by_gamma in sorted(points[warping].items(), key=lambda item: _ours_first(item[0])):
             gammas = sorted(by_gamma)
-            means = [float(np.mean([r["metrics"][metric] for r in by_gamma[g]])) for g in gammas]
+            means = [_mean(r["metrics"][metric] for r in by_gamma[g]) for g in gammas]
             found[entry] = (gammas, [sign * mean for mean in means])
         return found
 
@@ -132,7 +138,7 @@ def k_dependence(results: Iterable[Result]) -> Figure | None:
         found = {}
         for data, runs in by_data.items():
             ks = sorted(set.intersection(*({int(k) for k in run["by_k"]} for run in runs)))
-            means = [float(np.mean([run["by_k"][str(k)][metric] for run in runs])) for k in ks]
+            means = [_mean(run["by_k"][str(k)][metric] for run in runs) for k in ks]
             found[data] = (ks, [sign * (mean - means[0]) for mean in means])
         return found
 

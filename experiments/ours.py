@@ -68,20 +68,20 @@ class Classification:
         return Prediction.classes(probabilities)
 
 
-def _regression(name: str, kind: str = "regression", **own: Any) -> Method:
+def _regression(name: str, about: str, kind: str = "regression", **own: Any) -> Method:
     """`kind`: tasks between blanks."""
 
     def build(settings: Settings) -> Fittable:
         return Regression(**_arguments(settings, own))
 
-    return Method(name, frozenset(kind.split()), build)
+    return Method(name, frozenset(kind.split()), build, about)
 
 
-def _classification(name: str, **own: Any) -> Method:
+def _classification(name: str, about: str, **own: Any) -> Method:
     def build(settings: Settings) -> Fittable:
         return Classification(settings.classes, **_arguments(settings, own))
 
-    return Method(name, frozenset({"binary", "multiclass"}), build)
+    return Method(name, frozenset({"binary", "multiclass"}), build, about)
 
 
 _OUTPUTS = "regression multivariate"
@@ -89,15 +89,44 @@ _OUTPUTS = "regression multivariate"
 OURS: dict[str, Method] = {
     method.name: method
     for method in (
-        _regression("loo-k", _OUTPUTS, predictive="gaussian"),
-        _regression("loo-k-calibrated", _OUTPUTS, predictive="calibrated"),
-        _regression("loo-k-independent", _OUTPUTS, predictive="calibrated", outputs="independent"),
-        _regression("mll-k", predictive="gaussian", objective="mll"),
-        _regression("vecchia", predictive="gaussian", objective="vecchia", ordering="pca"),
-        _regression("vecchia-random", predictive="gaussian", objective="vecchia", ordering="random"),
-        _classification("loo-k-tied", auxiliary="tied"),
-        _classification("loo-k-conjugate", auxiliary="conjugate"),
-        _classification("loo-k-lognormal", auxiliary="lognormal"),
+        _regression("loo-k", "LOO-k as in the paper, Gaussian predictive", _OUTPUTS, predictive="gaussian"),
+        _regression(
+            "loo-k-calibrated",
+            "LOO-k with calibrated Student-t predictive, the default of GPRegressor",
+            _OUTPUTS,
+            predictive="calibrated",
+        ),
+        _regression(
+            "loo-k-independent",
+            "the same with a kernel for each output",
+            _OUTPUTS,
+            predictive="calibrated",
+            outputs="independent",
+        ),
+        _regression("mll-k", "likelihood of each row with its k neighbours", predictive="gaussian", objective="mll"),
+        _regression(
+            "vecchia",
+            "Vecchia's likelihood, rows in the order of the first principal component, as in the paper",
+            predictive="gaussian",
+            objective="vecchia",
+            ordering="pca",
+        ),
+        _regression(
+            "vecchia-random",
+            "Vecchia's likelihood, rows in random order",
+            predictive="gaussian",
+            objective="vecchia",
+            ordering="random",
+        ),
+        _classification(
+            "loo-k-tied", "LOO-k, one weight for all labels, the default of GPClassifier", auxiliary="tied"
+        ),
+        _classification("loo-k-conjugate", "LOO-k, a weight for each row by conjugate updates", auxiliary="conjugate"),
+        _classification(
+            "loo-k-lognormal",
+            "LOO-k with learned log-normal Polya-Gamma variables, as in the paper",
+            auxiliary="lognormal",
+        ),
     )
 }
 

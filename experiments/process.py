@@ -61,15 +61,19 @@ def _work(function: Callable[[Any], dict[str, Any]], argument: Any, sender: Conn
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         outcome = {"status": DONE, **function(argument)}
-    except TimeoutError:
-        outcome = {"status": NOT_FINISHED}
     except Exception as error:
-        from experiments.methods import TooLarge  # only here: the parent need not load what it loads
-
-        status = TOO_LARGE if isinstance(error, (TooLarge, MemoryError)) else FAILED
-        outcome = {"status": status, "message": f"{type(error).__name__}: {error}"[:2000]}
+        outcome = _of_error(error)
     sender.send(outcome)
     sender.close()
+
+
+def _of_error(error: Exception) -> dict[str, Any]:
+    from experiments.methods import OutOfTime, TooLarge  # only here: the parent need not load what it loads
+
+    if isinstance(error, OutOfTime):
+        return {"status": NOT_FINISHED}
+    status = TOO_LARGE if isinstance(error, (TooLarge, MemoryError)) else FAILED
+    return {"status": status, "message": f"{type(error).__name__}: {error}"[:2000]}
 
 
 def _end_with_parent() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from experiments import figures, markdown, page, paper_tables
 from experiments.catalogue import EXPERIMENTS
 from experiments.content import Cell, Figure, Report, Section, Table
+from experiments.ours import ALL_METHODS
 from experiments.process import DONE
 from experiments.report_tables import k_tables, maxima_table, rank_tables, score_table
 from experiments.store import read_all
@@ -44,9 +45,14 @@ def compose(results: Sequence[Result], where: str = "") -> tuple[Report, list[Fi
     about = [
         "What `python -m experiments` found, beside the figures of Jankowiak and Pleiss, Scalable Cross Validation "
         "Losses for Gaussian Process Models (2022).",
-        "Every figure is a mean over splits with its standard error. Bold: the best of a row, and what overlaps it "
-        "within one standard error. Below, where the paper has the figure: the paper's, and how far ours is from it. "
-        "Lower is better, except for coverage, which should be 0.9.",
+        "A figure is a mean over splits with its standard error, or that of a single split, without one; (2 of 3) says "
+        "that a method has not all splits that others have. Bold: the best of a row, and what overlaps it within one "
+        "standard error; a method that misses a split is never bold. Below, where the paper has the figure: the "
+        "paper's, and how far ours is from it, better, worse, or the same within the errors; without that word where "
+        "an error is not known or the data may be others. Lower is better, except for coverage, which should be 0.9.",
+        "Splits are 15:3:2, here the training, validation and test rows; the paper tests on the three parts and "
+        "chooses on the two. Why the experiments are run as they are, and what of the paper was not found: "
+        "docs/decisions/011-experiments.md.",
     ]
     if quick:
         about.append(
@@ -109,16 +115,18 @@ def _facts(results: Sequence[Result]) -> list[str]:
 
 
 def _settings(results: Sequence[Result]) -> list[str]:
-    """Of each method, what it says of its settings: what was the same in all of its fits, or from where to where."""
+    """Of each method, what it is, and its settings: what was the same in all of its fits, or from where to where."""
     by_entry: dict[str, list[dict[str, Any]]] = {}
+    methods = {result["entry"]: result["method"] for result in results}
     for result in results:
         by_entry.setdefault(result["entry"], []).append(result.get("chosen", {}))
     notes = []
     for entry, chosen in by_entry.items():
         names = [name for name in chosen[0] if all(isinstance(each.get(name), (int, float, str)) for each in chosen)]
         told = [f"{name.replace('_', ' ')} {_range([each[name] for each in chosen])}" for name in names]
-        if told:
-            notes.append(f"{entry}: {', '.join(told)}.")
+        about = ALL_METHODS[methods[entry]].about if methods[entry] in ALL_METHODS else ""
+        if told or about:
+            notes.append(f"{entry}: {'; '.join(part for part in (about, ', '.join(told)) if part)}.")
     return notes
 
 
@@ -134,13 +142,13 @@ def _caveats(experiment: Experiment, results: Sequence[Result]) -> list[str]:
     notes = [
         f"{name}: {paper_tables.CAVEATS[name]}." for name in there if experiment.paper and name in paper_tables.CAVEATS
     ]
-    messages = Counter(
-        (result["entry"], result["status"], result.get("message", ""))
-        for result in results
-        if result["status"] not in (DONE, "did not finish")
-    )
-    for (entry, status, message), count in messages.most_common(12):
-        notes.append(f"{entry} {status}, {count} time{'s' if count > 1 else ''}: {message.splitlines()[0][:200]}")
+    messages: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        if result["status"] not in (DONE, "did not finish"):
+            messages.setdefault((result["entry"], result["status"]), []).append(result.get("message", ""))
+    for (entry, status), told in messages.items():
+        times = f"{len(told)} times, such as" if len(told) > 1 else "1 time"
+        notes.append(f"{entry} {status}, {times}: {told[0].splitlines()[0][:200]}")
     sources = sorted({result["source"] for result in results if "source" in result})
     return notes + ([f"Data: {', '.join(sources)}."] if sources else [])
 
@@ -154,7 +162,7 @@ def _overview(results: Sequence[Result]) -> Table:
         hours = sum(result["elapsed"] for result in own) / 3600
         rows.append(
             [
-                Cell(experiment.title, small=experiment.name, faint=not own),
+                Cell(experiment.title, small=f"({experiment.name})", faint=not own),
                 Cell(str(len({result["data"] for result in own})) if own else "not run", faint=not own),
                 Cell(str(len({result["entry"] for result in own})) if own else ""),
                 Cell(str(len({result["split"] for result in own})) if own else ""),

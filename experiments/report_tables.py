@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from experiments.content import BETTER, DIFFERENT, SAME, WORSE, Cell, Table
-from experiments.paper_tables import Paper
+from experiments.paper_tables import OTHER_DATA, Paper
 from experiments.process import DONE
-from experiments.summaries import NOMINAL, Summary, loss, mean_ranks, summarise, winners
+from experiments.summaries import NOMINAL, NOT_RUN, Summary, loss, mean_ranks, summarise, winners
 from experiments.task import Experiment
 
 Result = Mapping[str, Any]
@@ -19,7 +20,7 @@ TITLES = {
     "nll": "NLL", "rmse": "RMSE", "crps": "CRPS", "coverage_90": "Share inside the 90 % interval", "error": "Error",
     "brier": "Brier score", "seconds_per_step": "Seconds per step",
 }  # fmt: skip
-_DIGITS = {"nll": 3, "coverage_90": 3}
+_PAPER_ROUNDING = 0.5e-3
 _RANKED = ("nll", "rmse", "crps", "error")
 
 
@@ -37,8 +38,11 @@ def score_table(
         best = winners(row, metric)
         line = [Cell(name, small=_size(results, name))]
         for entry in entries:
-            beside = paper.figure(metric, name, experiment.entry(entry).paper) if entry in row else None
-            line.append(_score(row[entry], metric, entry in best, beside) if entry in row else Cell("", faint=True))
+            if entry in row:
+                beside = paper.figure(metric, name, experiment.entry(entry).paper)
+                line.append(_score(row[entry], metric, entry in best, beside, name not in OTHER_DATA))
+            else:
+                line.append(Cell("", faint=True))
         if has_best:
             found = paper.best(metric, name)
             line.append(Cell(f"{found[0]:.3f}", small=found[1]) if found else Cell(""))
@@ -60,8 +64,10 @@ def basis(results: Sequence[Result]) -> str:
     return f"{splits} split{'s' if splits > 1 else ''}, {kind}." + (f" Did not end: {ended}." if ended else "")
 
 
-def _score(cell: Summary, metric: str, bold: bool, beside: tuple[float, float | None] | None) -> Cell:
-    """One figure; beside the paper's, if there is one."""
+def _score(
+    cell: Summary, metric: str, bold: bool, beside: tuple[float, float | None] | None = None, same_data: bool = True
+) -> Cell:
+    """One figure; beside the paper's, if there is one. Only where both errors are known is one called better."""
     if cell.mean is None:
         return Cell(_joined(cell.missing), faint=True, paper=f"{beside[0]:.3f}" if beside else "")
     error = "" if cell.standard_error is None else f"± {_number(cell.standard_error, metric)}"
@@ -72,26 +78,32 @@ def _score(cell: Summary, metric: str, bold: bool, beside: tuple[float, float | 
         return Cell(text, small, bold)
     value, paper_error = beside
     difference = loss(cell.mean, metric) - loss(value, metric)
-    rounding = 0.5 * 10 ** -_DIGITS.get(metric, 3)
-    within = rounding + float(np.hypot(cell.standard_error or 0.0, paper_error or 0.0))
-    tone = SAME if abs(difference) <= within else BETTER if difference < 0 else WORSE
+    tone = ""
+    if same_data and cell.standard_error is not None and paper_error is not None:
+        within = _PAPER_ROUNDING + float(np.hypot(cell.standard_error, paper_error))
+        tone = SAME if abs(difference) <= within else BETTER if difference < 0 else WORSE
     return Cell(text, small, bold, f"{value:.3f}", f"{difference:+.3f}", tone)
 
 
 def rank_tables(experiment: Experiment, results: Sequence[Result], entries: Sequence[str], paper: Paper) -> list[Table]:
-    """Mean ranks among all methods that were run everywhere, and among the paper's own beside the paper's ranks."""
-    pairs = {(result["data"], result["split"]) for result in results}
-    run_on = {entry: {(r["data"], r["split"]) for r in results if r["entry"] == entry} for entry in entries}
+    """Mean ranks among all methods that were run everywhere, and among the paper's own beside the paper's ranks.
+
+    Everywhere: on each pair of data set and split that at least half of the methods were run on.
+    """
     ended = {result["entry"] for result in results if result["status"] == DONE}
-    everywhere = [entry for entry in entries if run_on[entry] == pairs and entry in ended]
+    run_on = {entry: {(r["data"], r["split"]) for r in results if r["entry"] == entry} for entry in entries}
+    times = Counter(pair for entry in entries if entry in ended for pair in run_on[entry])
+    pairs = {pair for pair, count in times.items() if 2 * count >= len(ended)}
+    everywhere = [entry for entry in entries if run_on[entry] >= pairs and entry in ended]
     never = [entry for entry in entries if entry not in ended]
     left_out = [entry for entry in entries if entry in ended and entry not in everywhere]
     metrics = [metric for metric in experiment.metrics if metric in _RANKED]
     if len(everywhere) < 2:
         return []
+    results = [result for result in results if (result["data"], result["split"]) in pairs]
     tables = [_ranks("Mean ranks, all methods", metrics, results, everywhere, {})]
     if left_out:
-        tables[0].notes.append(f"Not ranked, because not run on every data set and split: {', '.join(left_out)}.")
+        tables[0].notes.append(f"Not ranked, because not run on all of these: {', '.join(left_out)}.")
     if never:
         tables[0].notes.append(f"Not ranked, because no fit ended: {', '.join(never)}.")
     own = {}
@@ -116,9 +128,10 @@ def _ranks(
 ) -> Table:
     rows, count = [], 0
     for metric in metrics:
-        ranks, count = mean_ranks(results, metric, entries)
+        ranks, pairs = mean_ranks(results, metric, entries)
         if not ranks:
             continue
+        count = max(count, pairs)
         best = min(ranks.values())
         line = [Cell(TITLES[metric])]
         for entry in entries:
@@ -126,7 +139,9 @@ def _ranks(
             shown = "" if beside is None else f"{beside:.2f}"
             line.append(Cell(f"{ranks[entry]:.2f}", bold=ranks[entry] == best, paper=shown))
         rows.append(line)
-    notes = [f"Pairs of data set and split: {count}. A fit that did not end is last. {basis(results)}"]
+    own = [result for result in results if result["entry"] in entries]
+    names = ", ".join(dict.fromkeys(result["data"] for result in own))
+    notes = [f"Pairs of data set and split: {count}, of {names}. A fit that did not end is last. {basis(own)}"]
     return Table(title, ["metric", *entries], rows, notes)
 
 
@@ -139,12 +154,18 @@ def k_tables(results: Sequence[Result]) -> list[Table]:
         rows = []
         for name in names:
             own = [result["by_k"] for result in results if result["data"] == name]
-            row = {str(k): Summary(tuple(by_k[str(k)][metric] for by_k in own if str(k) in by_k)) for k in ks}
+            row = {str(k): _of_k(own, str(k), metric) for k in ks}
             best = winners(row, metric)
-            cells = [_score(cell, metric, k in best, None) if cell.values else Cell("") for k, cell in row.items()]
+            cells = [_score(cell, metric, k in best) if cell.values else Cell("") for k, cell in row.items()]
             rows.append([Cell(name, small=_size(results, name)), *cells])
         tables.append(Table(TITLES[metric], ["data set", *(f"k = {k}" for k in ks)], rows, [basis(results)]))
     return tables
+
+
+def _of_k(by_ks: Sequence[Mapping[str, Any]], k: str, metric: str) -> Summary:
+    values = [by_k.get(k, {}).get(metric) for by_k in by_ks]
+    there = tuple(value for value in values if value is not None)
+    return Summary(there, (NOT_RUN,) * (len(values) - len(there)))
 
 
 def maxima_table(results: Sequence[Result], paper: Paper) -> Table:
@@ -182,8 +203,9 @@ def _size(results: Sequence[Result], data: str) -> str:
 def _number(value: float, metric: str) -> str:
     if metric == "seconds_per_step":
         return f"{value:.3g}"
-    return f"{value:.{_DIGITS.get(metric, 4 if metric not in NOMINAL else 3)}f}"
+    return f"{value:.{3 if metric in ('nll', *NOMINAL) else 4}f}"
 
 
 def _joined(reasons: Sequence[str]) -> str:
-    return ", ".join(sorted(set(reasons)))
+    """Reasons, once each; that a split was not run is told only where nothing else is."""
+    return ", ".join(sorted(set(reasons) - {NOT_RUN})) or NOT_RUN

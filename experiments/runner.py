@@ -23,6 +23,8 @@ from experiments.task import LEAKLESS, TWINS, Experiment, Payload, Task
 FULL_LIMIT, QUICK_LIMIT = 3600.0, 60.0
 """Seconds of one fit, unless the user says otherwise."""
 
+_TO_END = 1.0  # seconds that a fit has to end by itself
+
 TIMED = frozenset({"runtime"})
 """Experiments whose fits are never run beside others."""
 
@@ -45,24 +47,49 @@ class Wish:
 
 def plan(wish: Wish) -> tuple[list[Task], list[str]]:
     """The tasks, and what is left out because its data are not there."""
+    experiments = [_find(name) for name in wish.names]
+    _check_names(experiments, wish)
     tasks: list[Task] = []
     left_out: list[str] = []
-    for name in wish.names:
-        experiment = _find(name)
+    for experiment in experiments:
         for data in _data(experiment, wish):
-            if experiment.from_files and not available(data.removesuffix(TWINS).removesuffix(LEAKLESS), wish.openml):
-                left_out.append(f"{name}: no data for {data}")
-                continue
-            tasks += _tasks(experiment, data, wish)
-    if wish.methods is not None and not tasks and not left_out:
-        raise ValueError(f"none of {', '.join(wish.names)} has the methods {', '.join(wish.methods)}.")
+            if experiment.from_files and not available(_file(experiment, data), wish.openml):
+                left_out.append(f"{experiment.name}: no data for {data}")
+            else:
+                tasks += _tasks(experiment, data, wish)
+    if not tasks:
+        raise ValueError(_nothing(wish, left_out))
     return tasks, left_out
+
+
+def _nothing(wish: Wish, left_out: Sequence[str]) -> str:
+    """Why there is nothing to do."""
+    where = "set NEARFIELD_DATA to a folder that has NAME.npz, or add --openml to fetch what OpenML has."
+    if left_out:
+        return f"nothing to run. {'; '.join(left_out)}: {where}"
+    if wish.methods is not None:
+        return f"none of {', '.join(wish.names)} has the methods {', '.join(wish.methods)}."
+    return f"none of {', '.join(wish.names)} has the data {', '.join(wish.data or ())}."
 
 
 def _find(name: str) -> Experiment:
     if name not in EXPERIMENTS:
         raise ValueError(f"no experiment {name!r}; there are {', '.join(EXPERIMENTS)} and all.")
     return EXPERIMENTS[name]
+
+
+def _check_names(experiments: Sequence[Experiment], wish: Wish) -> None:
+    """What no experiment knows is a mistake; but one experiment takes any data."""
+    there = {name for experiment in experiments for name in experiment.data}
+    unknown = [name for name in wish.data or () if name not in there and len(experiments) > 1]
+    if unknown:
+        raise ValueError(f"none of {', '.join(wish.names)} has data {', '.join(unknown)}; see `experiments list`.")
+    known = {entry.name: None for experiment in experiments for entry in experiment.entries} | dict.fromkeys(
+        ALL_METHODS
+    )
+    for name in wish.methods or ():
+        if name not in known:
+            raise ValueError(f"no method {name!r}; there are {', '.join(known)}.")
 
 
 def _data(experiment: Experiment, wish: Wish) -> Sequence[str]:
@@ -76,16 +103,20 @@ def _data(experiment: Experiment, wish: Wish) -> Sequence[str]:
     return wish.data
 
 
+def _file(experiment: Experiment, data: str) -> str:
+    """The file of a data set: that of the original, for one that the experiment makes from it."""
+    return data.removesuffix(TWINS).removesuffix(LEAKLESS) if data in experiment.data else data
+
+
 def _tasks(experiment: Experiment, data: str, wish: Wish) -> Iterable[Task]:
     """Split by split, so that a run that is stopped early has all methods of the first."""
     default = [entry.name for entry in experiment.entries]
-    limit = wish.limit or (QUICK_LIMIT if wish.quick else FULL_LIMIT)
+    limit = (QUICK_LIMIT if wish.quick else FULL_LIMIT) if wish.limit is None else wish.limit
     for split in range(wish.splits or (1 if wish.quick else experiment.splits)):
         for name in default if wish.methods is None else wish.methods:
             entry = experiment.entry(name)
-            if entry.method not in ALL_METHODS:
-                raise ValueError(f"no method {name!r}; there are {', '.join(ALL_METHODS)}.")
-            if experiment.kind in ALL_METHODS[entry.method].kind and (name in default or experiment.takes_any):
+            able = entry.method in ALL_METHODS and experiment.kind in ALL_METHODS[entry.method].kind
+            if able and (name in default or experiment.takes_any):
                 yield Task(experiment.name, entry, data, split, wish.quick, limit, wish.openml, wish.threads)
 
 
@@ -137,7 +168,8 @@ def perform(task: Task, out: Path, stop: threading.Event | None, do: Callable[[T
     It is not tried where another split did not finish: splits have the same number of rows.
     """
     began = time.monotonic()
-    outcome = _hopeless(task, out) or run_limited(do, task, task.limit, stop)
+    timed = replace(task, deadline=began + task.limit - _TO_END)
+    outcome = _hopeless(task, out) or run_limited(do, timed, task.limit, stop)
     result = {
         **described(task),
         **outcome,

@@ -36,7 +36,7 @@ def run(task: Task) -> Payload:
     _warm_up(task, X[:WARM_UP_ROWS], y[:WARM_UP_ROWS])
     method = build(task, "regression")
     began = time.monotonic()
-    method.fit(X, y, X[:held], y[:held], seed=task.split, deadline=began + task.limit)
+    method.fit(X, y, X[:held], y[:held], seed=task.split, deadline=task.ends())
     seconds = time.monotonic() - began
     steps = int(method.chosen["steps"])
     return {
@@ -51,7 +51,7 @@ def run(task: Task) -> Payload:
 def _warm_up(task: Task, X: Array, y: Array) -> None:
     """A short fit, so that neither imports nor compilation are timed."""
     short = build(_with_steps(task, WARM_UP_STEPS, ("steps", "max_steps")), "regression")
-    short.fit(X, y, X, y, seed=task.split, deadline=time.monotonic() + task.limit)
+    short.fit(X, y, X, y, seed=task.split, deadline=task.ends())
 
 
 def _with_steps(task: Task, steps: int, options: tuple[str, ...]) -> Task:

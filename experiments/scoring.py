@@ -27,8 +27,7 @@ def fit_and_score(task: Task, split: Split) -> Payload:
     numbers = "multivariate" if outputs > 1 else "regression"
     kind = numbers if not split.classes else "binary" if split.classes == 2 else "multiclass"
     method = build(task, kind, split.classes, outputs)
-    began, began_cpu = time.monotonic(), time.process_time()
-    deadline = began + task.limit
+    began, began_cpu, deadline = time.monotonic(), time.process_time(), task.ends()
     method.fit(split.X, split.y, split.X_val, split.y_val, seed=task.split, deadline=deadline)
     fitted = time.monotonic()
     prediction = method.predict(split.X_test, deadline=deadline)

@@ -61,7 +61,10 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 def read(path: Path) -> dict[str, Any]:
     """One result."""
-    result: dict[str, Any] = json.loads(path.read_text())
+    try:
+        result: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is not a result file ({error}): delete it, and run its experiment again.") from error
     return result
 
 

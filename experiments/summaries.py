@@ -15,6 +15,8 @@ Result = Mapping[str, Any]
 Key = tuple[str, str]
 """Data set and entry."""
 
+NOT_RUN = "not run"
+
 NOMINAL = {"coverage_90": 0.9}
 """Metrics that should equal a number; all others should be low."""
 
@@ -44,7 +46,11 @@ def value_of(result: Result, metric: str) -> float | None:
 
 
 def summarise(results: Iterable[Result], metric: str) -> dict[Key, Summary]:
-    """One summary for each data set and entry."""
+    """One summary for each data set and entry; it misses the splits that another entry has of the same data."""
+    results = list(results)
+    splits: dict[str, set[int]] = {}
+    for result in results:
+        splits.setdefault(result["data"], set()).add(result["split"])
     cells: dict[Key, tuple[list[float], list[str]]] = {}
     for result in results:
         values, missing = cells.setdefault((result["data"], result["entry"]), ([], []))
@@ -53,6 +59,8 @@ def summarise(results: Iterable[Result], metric: str) -> dict[Key, Summary]:
             missing.append(result["status"] if result["status"] != DONE else "not finite")
         else:
             values.append(value)
+    for (data, _), (values, missing) in cells.items():
+        missing += [NOT_RUN] * (len(splits[data]) - len(values) - len(missing))
     return {key: Summary(tuple(values), tuple(missing)) for key, (values, missing) in cells.items()}
 
 

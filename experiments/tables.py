@@ -17,7 +17,7 @@ PRIOR_ROWS, QUICK_PRIOR_ROWS = 8096, 1200
 
 def run(task: Task) -> Payload:
     """Regression with one output, or classes."""
-    return fit_and_score(task, _split(task))
+    return fit_and_score(task, _split(task, task.data))
 
 
 def run_outputs(task: Task) -> Payload:
@@ -29,7 +29,7 @@ def run_outputs(task: Task) -> Payload:
 
 def run_degenerate(task: Task) -> Payload:
     """NAME-twins: every training row has a noisy replicate; NAME: the data as they are."""
-    parts = _split(task)
+    parts = _split(task, task.data.removesuffix(TWINS))
     if not task.data.endswith(TWINS):
         return fit_and_score(task, parts)
     X, y = with_twins(parts.X, parts.y, task.split)
@@ -48,6 +48,6 @@ def run_misspecification(task: Task) -> Payload:
     return fit_and_score(task, Split(X_train, y_train, X_train[:0], y_train[:0], X_test, y_test))
 
 
-def _split(task: Task) -> Split:
-    X, y = load(task.data.removesuffix(TWINS), task.openml)
+def _split(task: Task, data: str) -> Split:
+    X, y = load(data, task.openml)
     return split(X, y, task.split, QUICK_ROWS if task.quick else None)

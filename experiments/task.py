@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -30,7 +31,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Task:
-    """One fit: what is fitted, to which data, and how much of it. `limit` is in seconds."""
+    """One fit: what is fitted, to which data, and how much of it.
+
+    `limit` is in seconds. `deadline` is the `time.monotonic()` by which the fit should end by itself, shortly before
+    its process is ended.
+    """
 
     experiment: str
     entry: Entry
@@ -40,6 +45,11 @@ class Task:
     limit: float = 3600.0
     openml: bool = False
     threads: int | None = None
+    deadline: float | None = None
+
+    def ends(self) -> float:
+        """The deadline; without one, the limit counts from now."""
+        return time.monotonic() + self.limit if self.deadline is None else self.deadline
 
 
 Payload = dict[str, Any]

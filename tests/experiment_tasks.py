@@ -34,7 +34,18 @@ def too_large(task: Task) -> dict:
 
 
 def too_late(task: Task) -> dict:
-    raise TimeoutError("the deadline of the fit has passed")
+    from experiments.methods import check_deadline
+
+    check_deadline(time.monotonic() - 1)
+    raise AssertionError("the deadline has passed")
+
+
+def no_answer(task: Task) -> dict:
+    raise TimeoutError("a server did not answer")
+
+
+def told(task: Task) -> dict:
+    return {"deadline": task.deadline}
 
 
 def crashing(task: Task) -> dict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 
 import experiment_tasks as fakes
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments import data, runner, store
-from experiments.process import run_limited
+from experiments.process import Stopped, run_limited
 
 
 def run(tasks, out, do, **more):
@@ -60,6 +61,39 @@ def test_failures_are_recorded_and_retried_only_when_asked(tmp_path, do, status,
 
 def test_a_fit_that_notices_its_deadline_did_not_finish():
     assert run_limited(fakes.too_late, fakes.task(), 60.0) == {"status": "did not finish", "limit": 60.0}
+
+
+def test_a_fit_is_told_to_end_before_its_process_is_ended(tmp_path):
+    task = fakes.task(limit=60.0)
+    before = time.monotonic()
+    run([task], tmp_path, fakes.told)
+    after = time.monotonic()
+    deadline = store.read(store.path_of(tmp_path, task))["deadline"]
+    assert before < deadline - 60.0 + runner._TO_END < after
+    assert fakes.task(limit=60.0, deadline=7.0).ends() == 7.0
+    assert time.monotonic() < task.ends() - 59.0
+
+
+def test_a_server_that_does_not_answer_is_a_failure(tmp_path):
+    run([fakes.task()], tmp_path, fakes.no_answer)
+    result = store.read(store.path_of(tmp_path, fakes.task()))
+    assert (result["status"], result["message"]) == ("failed", "TimeoutError: a server did not answer")
+
+
+def test_a_run_that_is_stopped_leaves_no_file_and_no_process(tmp_path):
+    numbers, stop = tmp_path / "numbers", threading.Event()
+    task = fakes.task(data=str(numbers))
+
+    def stop_when_it_runs():
+        while not numbers.exists() or not numbers.read_text().count(" "):
+            time.sleep(0.05)
+        stop.set()
+
+    threading.Thread(target=stop_when_it_runs, daemon=True).start()
+    with pytest.raises(Stopped):
+        runner.perform(task, tmp_path / "out", stop, fakes.endless)
+    assert not (tmp_path / "out").exists()
+    assert not _lives(int(numbers.read_text().split()[0]))
 
 
 def test_later_splits_are_not_tried_where_one_did_not_finish_with_as_much_time(tmp_path):
@@ -159,7 +193,10 @@ def test_several_experiments_take_of_a_wish_what_they_have(two_tables):
     ("wish", "message"),
     [
         (runner.Wish(["univariat"]), "no experiment 'univariat'; there are misspecification, "),
-        (runner.Wish(["univariate"], methods=["lok"]), "no method 'lok'; there are loo-k, "),
+        (runner.Wish(["univariate"], methods=["lok"]), "no method 'lok'; there are loo-k-calibrated, loo-k, "),
+        (runner.Wish(["univariate"], data=["pol"]), "nothing to run. univariate: no data for pol: set NEARFIELD_DATA"),
+        (runner.Wish(["univariate"], data=["bike-twins"]), "no data for bike-twins"),  # only `degenerate` makes twins
+        (runner.Wish(["univariate", "binary"], data=["bike", "bik"]), "none of univariate, binary has data bik; see"),
         (runner.Wish(["univariate"], data=["bike"], methods=["pgvi"]), "none of univariate has the methods pgvi"),
         (runner.Wish(["runtime"], data=["bike"]), "runtime has no data bike; there are rows-1000"),
     ],
@@ -167,6 +204,13 @@ def test_several_experiments_take_of_a_wish_what_they_have(two_tables):
 def test_wishes_that_cannot_be_met_say_why(two_tables, wish, message):
     with pytest.raises(ValueError, match=message):
         runner.plan(wish)
+
+
+def test_entries_with_options_are_found_among_several_experiments(two_tables):
+    tasks, _ = runner.plan(runner.Wish(["misspecification", "degenerate"], methods=["loo-64"], splits=1))
+    assert [(t.experiment, t.entry.options["k"], t.data) for t in tasks] == [
+        ("degenerate", 64, "bike"), ("degenerate", 64, "bike-twins"),
+    ]  # fmt: skip
 
 
 def test_splits_are_those_of_the_benchmarks(two_tables):
@@ -265,3 +309,10 @@ def test_mistakes_are_told(tmp_path):
     assert wrong.exit_code == 2
     assert "no experiment 'univariat'" in wrong.output
     assert "first `python -m experiments run NAME`" in command("report", "--out", tmp_path).output
+    assert "greater than or equal to 1" in command("run", "runtime", "--timeout", 0, "--out", tmp_path).output
+    broken = tmp_path / "univariate" / "loo-k" / "bike-0.json"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("{")
+    wrong = command("report", "--out", tmp_path)
+    assert wrong.exit_code == 2
+    assert "bike-0.json is not a result file" in "".join(wrong.output.split("\n"))

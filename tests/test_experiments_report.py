@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
@@ -17,6 +18,7 @@ from experiments.catalogue import EXPERIMENTS
 from experiments.content import Cell
 from experiments.ours import ALL_METHODS
 from experiments.summaries import Summary, mean_ranks, summarise, winners
+from experiments.task import Entry
 
 PAPER = Path(report.__file__).parent / "paper"
 RANKED = ("univariate", "multivariate", "binary", "multiclass")
@@ -46,6 +48,8 @@ def test_summaries_say_what_is_missing():
         result("svgp", "bike", 2, nll=None),
     ]
     assert summarise(results, "nll") == {("bike", "svgp"): Summary((1.0,), ("did not finish", "not finite"))}
+    results = [result("svgp", "bike", 0, nll=1.0), result("alc", "bike", 1, nll=2.0), result("alc", "bike", 0, nll=0.0)]
+    assert summarise(results, "nll")["bike", "svgp"] == Summary((1.0,), ("not run",))
 
 
 def test_ranks_are_means_over_data_sets_and_splits():
@@ -135,6 +139,7 @@ def test_catalogue_names_methods_and_columns_that_exist():
         columns = paper_tables.load(experiment.paper).content.get("methods", [])
         for entry in experiment.entries:
             assert experiment.kind in ALL_METHODS[entry.method].kind
+            assert ALL_METHODS[entry.method].about
             assert not (columns and entry.paper) or entry.paper in columns
         assert (Path(report.__file__).parent / f"{experiment.where.split(':')[0]}.py").exists()
 
@@ -230,6 +235,42 @@ def test_report_sets_our_figures_beside_the_papers(folder):
     assert "| bike, kernel scale σ_K 1,500 rows | 2.7<br>paper 3.55, -24 % different | 2.7<br>paper 4.64" in text
 
 
+@pytest.mark.parametrize(
+    ("values", "data", "tone"),
+    [
+        ((-4.0, -4.1), "bike", "better"),  # the paper has -2.771 ± 0.016
+        ((-1.0, -1.1), "bike", "worse"),
+        ((-2.78, -2.77), "bike", "same"),
+        ((-4.0,), "bike", ""),  # one split: who knows
+        ((0.6, 0.61), "higgs_18k", ""),  # other rows than the paper's
+    ],
+)
+def test_differences_are_called_better_or_worse_where_that_is_known(values, data, tone):
+    name = "binary" if data == "higgs_18k" else "univariate"
+    results = [result("loo-k", data, split, experiment=name, nll=nll) for split, nll in enumerate(values)]
+    experiment = dataclasses.replace(EXPERIMENTS[name], entries=(Entry("loo-k", "loo-k", "LOO-k"),))
+    table = report_tables.score_table(experiment, results, ["loo-k"], "nll", paper_tables.load(name))
+    cell = table.rows[0][1]
+    assert cell.tone == tone
+    assert float(cell.difference) == pytest.approx(np.mean(values) - float(cell.paper), abs=6e-4)
+
+
+def test_ranks_are_of_what_most_methods_were_run_on():
+    results = [
+        result(entry, data, split, nll=nll)
+        for entry, nll in (("loo-k", 1.0), ("svgp", 2.0), ("alc", 3.0))
+        for data in ("bike", "pol")
+        for split in range(2)
+    ]
+    results += [result("loo-k", "kin40k", 0, nll=9.0), result("catboost", "bike", 0, nll=0.0)]
+    entries = ["loo-k", "svgp", "alc", "catboost"]
+    table = report_tables.rank_tables(EXPERIMENTS["univariate"], results, entries, paper_tables.load("univariate"))[0]
+    assert table.head == ["metric", "loo-k", "svgp", "alc"]
+    assert [cell.text for cell in table.rows[0]] == ["NLL", "1.00", "2.00", "3.00"]
+    assert table.notes[0].startswith("Pairs of data set and split: 4, of bike, pol.")
+    assert table.notes[1] == "Not ranked, because not run on all of these: catboost."
+
+
 def test_report_says_what_is_behind_the_figures(folder):
     text = (folder / "report.md").read_text()
     facts = next(line for line in text.splitlines() if line.startswith("3 splits;"))
@@ -267,5 +308,6 @@ def test_settings_are_told_with_the_range_over_the_fits():
     for fit, beta, kind in zip(fits, (0.1, 0.5), ("a", "b"), strict=True):
         fit["chosen"] = {"beta_reg": beta, "inducing": 512, "kind": kind, "outputs": [1, 2]}
     composed, _ = report.compose([*fits, result("loo-k", "bike", 0, "failed")])
-    assert composed.sections[0].notes[0] == "svgp: beta reg 0.1 to 0.5, inducing 512, kind a or b."
+    told = "variational inducing points, GPyTorch; beta reg 0.1 to 0.5, inducing 512, kind a or b."
+    assert composed.sections[0].notes[0] == f"svgp: {told}"
     assert not any(note.startswith("loo-k:") for note in composed.sections[0].notes)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import experiment_tasks as fakes
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import chi2, multivariate_normal, norm
 
 from experiments import curves, k_dependence, synthetic, tables
 from experiments.catalogue import EXPERIMENTS
@@ -39,25 +41,16 @@ def test_warpings_keep_order_and_are_the_identity_at_zero(name):
 
 
 def test_prior_draws_have_the_covariance_of_the_prior():
-    X, _ = synthetic.prior_draw(40, 0)
-    assert X.shape == (40, 4)
-    assert (np.abs(X) <= 1).all()
-    draws = []
-    for seed in range(400):
-        rng = np.random.default_rng(seed)
-        X, y = synthetic.prior_draw(2, seed)
-        np.testing.assert_array_equal(X, rng.uniform(-1, 1, (2, 4)))
-        draws.append((np.exp(-2 * np.sum((X[0] - X[1]) ** 2)), y[0] * y[1], y[0] ** 2))  # length scale 1/2
-    expected, product, square = np.array(draws).T
-    assert abs(square.mean() - 1.01) < 0.25  # kernel variance 1 and noise variance 0.01
-    near = expected > 0.2
-    assert abs(product[near].mean() - expected[near].mean()) < 0.3
-
-
-def test_the_same_rows_are_warped_for_every_gamma():
-    a, b = (synthetic.prior_draw(30, 7) for _ in range(2))
-    np.testing.assert_array_equal(a[0], b[0])
-    np.testing.assert_array_equal(a[1], b[1])
+    """Whitened by the covariance of the prior, draws are standard normal: the sum of their squares is chi-squared."""
+    n, seeds, total = 50, 40, 0.0
+    for seed in range(seeds):
+        X, y = synthetic.prior_draw(n, seed)
+        assert X.shape == (n, 4)
+        assert (np.abs(X) <= 1).all()
+        squared = np.sum((X[:, None] - X) ** 2, axis=-1)
+        K = np.exp(-2 * squared) + 0.01 * np.eye(n)  # length scale 1/2, noise 0.1
+        total += y @ np.linalg.solve(K, y)
+    assert chi2(n * seeds).cdf(total) == pytest.approx(0.5, abs=0.4995)
 
 
 def test_twins_are_the_rows_with_a_little_noise():
@@ -285,3 +278,48 @@ def test_misspecified_and_degenerate_data_reach_the_method(monkeypatch, tmp_path
     assert not np.allclose(seen["cubic-0"].X, seen["cubic-4"].X)
     assert (len(seen["bike"].y), len(seen["bike-twins"].y)) == (75, 150)
     np.testing.assert_array_equal(seen["bike"].X_test, seen["bike-twins"].X_test)
+
+
+@pytest.fixture
+def tables_of_two(tmp_path, monkeypatch):
+    """A data folder with a table that stands for Bike: 17 columns, the last two of which give the target away."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (120, 17))
+    np.savez(tmp_path / "bike.npz", X=X, y=X[:, 15] + X[:, 16] + np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=120))
+    monkeypatch.setenv("NEARFIELD_DATA", str(tmp_path))
+
+
+def quick_task(experiment, entry, data, **options):
+    known = EXPERIMENTS[experiment].entry(entry)
+    return Task(experiment, replace(known, options={**known.options, **options}), data, 0, quick=True, threads=1)
+
+
+def test_curves_of_one_data_set(tables_of_two, monkeypatch):
+    monkeypatch.setattr(curves, "SCALES", np.geomspace(1e-2, 1e2, 9))
+    monkeypatch.setattr(curves, "NOISES", np.geomspace(1e-4, 1e1, 11))
+    whole, leakless = (
+        EXPERIMENTS["curves"].run(quick_task("curves", "objectives", name, evaluations=10))
+        for name in ("bike", "bike-leakless")
+    )
+    assert (whole["rows"]["columns"], leakless["rows"]["columns"]) == (17, 15)
+    assert list(whole["curves"]) == ["LOO-inf", "LOO-128", "MLL", "SVGP"]
+    assert leakless["chosen"]["noise_std"] > whole["chosen"]["noise_std"]
+    for payload in (whole, leakless):
+        curve = payload["curves"]["MLL"]["noise_std"]
+        assert curve["values"][0] < curve["largest_at"] < curve["values"][-1]
+        assert curve["largest_at"] == pytest.approx(payload["chosen"]["noise_std"], rel=0.3)  # the MLL was trained
+
+
+def test_scores_for_each_k_from_one_fit(tables_of_two):
+    payload = EXPERIMENTS["k_dependence"].run(quick_task("k_dependence", "loo-k", "bike", max_steps=50))
+    assert list(payload["by_k"]) == [k for k in k_dependence.KS if k <= 90]
+    assert payload["rows"]["test"] == 12
+    assert payload["by_k"][64]["rmse"] < 1.0
+
+
+def test_seconds_per_step_are_those_of_the_fit(monkeypatch, tmp_path):
+    monkeypatch.setenv("NEARFIELD_DATA", str(tmp_path))
+    payload = EXPERIMENTS["runtime"].run(quick_task("runtime", "loo-32", "rows-300", max_steps=50))
+    steps = payload["chosen"]["steps"]
+    assert payload["metrics"]["seconds_per_step"] == pytest.approx(payload["seconds"]["fit"] / steps)
+    assert payload["rows"] == {"train": 300, "columns": 25}

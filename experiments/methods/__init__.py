@@ -13,6 +13,7 @@ from experiments.methods.protocol import (
     Fittable,
     Method,
     MissingPackage,
+    OutOfTime,
     Prediction,
     Settings,
     TooLarge,
@@ -24,6 +25,7 @@ __all__ = [
     "Fittable",
     "Method",
     "MissingPackage",
+    "OutOfTime",
     "Prediction",
     "Settings",
     "TooLarge",
@@ -31,7 +33,7 @@ __all__ = [
 ]
 
 
-def _method(name: str, kind: str, where: str) -> Method:
+def _method(name: str, kind: str, where: str, about: str) -> Method:
     """`kind`: tasks between blanks. `where`: "module:builder", imported when the method is first built."""
     module, builder = where.split(":")
 
@@ -41,23 +43,45 @@ def _method(name: str, kind: str, where: str) -> Method:
         make: Callable[[Settings], Fittable] = getattr(import_module(f"experiments.methods.{module}"), builder)
         return make(settings)
 
-    return Method(name, frozenset(kind.split()), build)
+    return Method(name, frozenset(kind.split()), build, about)
 
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        _method("exact-mll", "regression", "exact:build_mll"),
-        _method("exact-loo", "regression", "exact:build_loo"),
-        _method("svgp", "regression multivariate binary multiclass", "svgp:build_svgp"),
-        _method("ppgpr", "regression multivariate", "svgp:build_ppgpr"),
-        _method("swsgp", "regression", "swsgp:build"),
-        _method("alc", "regression", "alc:build"),
-        _method("pgvi", "binary", "pgvi:build"),
-        _method("gpboost", "regression binary", "others:build_gpboost"),
-        _method("muygps", "regression", "others:build_muygps"),
-        _method("catboost", "regression binary multiclass", "others:build_catboost"),
-        _method("ngboost", "regression", "others:build_ngboost"),
-        _method("hist-boosting", "binary multiclass", "others:build_hist_boosting"),
+        _method("exact-mll", "regression", "exact:build_mll", "exact GP trained by its marginal likelihood"),
+        _method("exact-loo", "regression", "exact:build_loo", "exact GP trained by leaving each row out"),
+        _method(
+            "svgp",
+            "regression multivariate binary multiclass",
+            "svgp:build_svgp",
+            "variational inducing points, GPyTorch",
+        ),
+        _method(
+            "ppgpr",
+            "regression multivariate",
+            "svgp:build_ppgpr",
+            "inducing points trained by the predictive likelihood, GPyTorch",
+        ),
+        _method("swsgp", "regression", "swsgp:build", "variational inducing points, the nearest ones for each row"),
+        _method(
+            "alc", "regression", "alc:build", "a GP for each test row, on rows chosen one by one to reduce its variance"
+        ),
+        _method("pgvi", "binary", "pgvi:build", "inducing points with Polya-Gamma variables"),
+        _method("gpboost", "regression binary", "others:build_gpboost", "GPBoost, Vecchia's approximation"),
+        _method("muygps", "regression", "others:build_muygps", "MuyGPyS"),
+        _method(
+            "catboost",
+            "regression binary multiclass",
+            "others:build_catboost",
+            "CatBoost, for numbers with RMSEWithUncertainty",
+        ),
+        _method("ngboost", "regression", "others:build_ngboost", "NGBoost with a normal predictive"),
+        _method(
+            "hist-boosting",
+            "binary multiclass",
+            "others:build_hist_boosting",
+            "scikit-learn's HistGradientBoostingClassifier",
+        ),
     )
 }

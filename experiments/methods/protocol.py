@@ -31,6 +31,10 @@ class TooLarge(ValueError):
     """More rows than a method can take; the harness records it like a fit that did not finish."""
 
 
+class OutOfTime(TimeoutError):
+    """The deadline of a fit has passed."""
+
+
 class MissingPackage(ImportError):
     """A method's package is not installed."""
 
@@ -112,7 +116,7 @@ class Prediction:
 class Fittable(Protocol):
     """An unfitted method, built for one task.
 
-    `deadline` is a value of `time.monotonic()`; once it has passed, TimeoutError is raised at the next occasion, which
+    `deadline` is a value of `time.monotonic()`; once it has passed, OutOfTime is raised at the next occasion, which
     a package that does not call back has only before and after its work.
     """
 
@@ -134,17 +138,21 @@ class Fittable(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """A line of the registry: `kind` holds the tasks the method can do, `build` makes it for one of them."""
+    """A line of the registry: `kind` holds the tasks the method can do, `build` makes it for one of them.
+
+    `about` is what the report says of it.
+    """
 
     name: str
     kind: frozenset[str]
     build: Callable[[Settings], Fittable]
+    about: str = ""
 
 
 def check_deadline(deadline: float | None) -> None:
-    """Raise TimeoutError if `deadline` has passed."""
+    """Raise OutOfTime if `deadline` has passed."""
     if deadline is not None and time.monotonic() > deadline:
-        raise TimeoutError("the deadline of the fit has passed")
+        raise OutOfTime("the deadline of the fit has passed")
 
 
 def package(name: str, install: str | None = None) -> Any:
