@@ -131,6 +131,7 @@ def _settings(results: Sequence[Result]) -> list[str]:
 
 
 def _range(values: Sequence[Any]) -> str:
+    values = [("no", "yes")[value] if isinstance(value, bool) else value for value in values]
     if any(isinstance(value, str) for value in values):
         return " or ".join(sorted(set(map(str, values))))
     low, high = min(values), max(values)

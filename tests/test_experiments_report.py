@@ -306,8 +306,8 @@ def test_unwarped_data_are_the_first_point_of_every_warping(monkeypatch):
 def test_settings_are_told_with_the_range_over_the_fits():
     fits = [result("svgp", "bike", split, nll=1.0) for split in (0, 1)]
     for fit, beta, kind in zip(fits, (0.1, 0.5), ("a", "b"), strict=True):
-        fit["chosen"] = {"beta_reg": beta, "inducing": 512, "kind": kind, "outputs": [1, 2]}
+        fit["chosen"] = {"beta_reg": beta, "inducing": 512, "kind": kind, "outputs": [1, 2], "converged": True}
     composed, _ = report.compose([*fits, result("loo-k", "bike", 0, "failed")])
-    told = "variational inducing points, GPyTorch; beta reg 0.1 to 0.5, inducing 512, kind a or b."
+    told = "variational inducing points, GPyTorch; beta reg 0.1 to 0.5, inducing 512, kind a or b, converged yes."
     assert composed.sections[0].notes[0] == f"svgp: {told}"
     assert not any(note.startswith("loo-k:") for note in composed.sections[0].notes)
