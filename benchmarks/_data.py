@@ -86,7 +86,10 @@ def folder() -> Path:
 
 def load(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Inputs (n, d) and targets (n,) of a data set, float64."""
-    with np.load(folder() / f"{name}.npz") as arrays:
+    path = folder() / f"{name}.npz"
+    if not path.is_file():
+        raise SystemExit(f"No {path}: this benchmark needs arrays X (n, d) and y (n,) of {name} there.")
+    with np.load(path) as arrays:
         return arrays["X"].astype(np.float64), arrays["y"].astype(np.float64)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks._data import standardised
+from experiments.catalogue import EXPERIMENTS
 from experiments.data import Split, load, split
 from experiments.scoring import fit_and_score, fit_and_score_outputs
 from experiments.synthetic import UNWARPED, WARPINGS, prior_draw, with_twins
@@ -17,7 +18,11 @@ PRIOR_ROWS, QUICK_PRIOR_ROWS = 8096, 1200
 
 def run(task: Task) -> Payload:
     """Regression with one output, or classes."""
-    return fit_and_score(task, _split(task, task.data))
+    parts = _split(task, task.data)
+    if (EXPERIMENTS[task.experiment].kind == "regression") == bool(parts.classes):
+        held = "labels of classes" if parts.classes else "numbers"
+        raise ValueError(f"{task.data} has {held}: its file is not for {task.experiment}.")
+    return fit_and_score(task, parts)
 
 
 def run_outputs(task: Task) -> Payload:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from cli_runs import Run, failed, runner, write
+from cli_runs import Run, failed, runner, short_training, write
 from scipy import stats
 
 from nearfield import GPRegressor, __version__, metrics
@@ -224,6 +224,10 @@ FIT_MISTAKES = [
     ("x,y\n", ["--target", "y"], ["no rows"]),
     ("", ["--target", "y"], ["train.csv"]),
     ("x,y\n1,2\n", ["--target", "y", "--drop", "w"], ["'w'"]),
+    ("x,y\n1,2\n", ["--target", "y", "--groups", "w"], ["The column of --groups is not in the table: 'w'"]),
+    ("x,y\n1,2\n", ["--target", "y", "--groups", "y"], ["--groups is 'y', which is a target"]),
+    ("x,g,y\n1,a,2\n1,,3\n", ["--target", "y", "--groups", "g"], ["'g', of groups, has '(missing)' in row 2"]),
+    ("x,y\n1,a\n2,b\n", ["--target", "y", "--groups", "auto"], ["--groups goes with a regression"]),
     ("x,y\n1,2\n", ["--target", "y", "--k", "many"], ["--k is 'many'"]),
     ("x,y\n1,2\n", ["--target", "y", "--k", "0"], ["--k is '0'"]),
     ("x,y\n1,2\n", [], ["--target"]),
@@ -239,6 +243,26 @@ def test_fit_mistakes(run: Run, tmp_path: Path, text: str, options: list[str], p
     failed(run("fit", table, "--out", out, *options), *parts)
     assert time.perf_counter() - start < 1.0
     assert list(tmp_path.iterdir()) == [table]
+
+
+@pytest.mark.parametrize("groups", ["plate", "auto"])
+def test_rows_of_a_group_are_left_out_together(run: Run, tmp_path: Path, groups: str) -> None:
+    """As from Python; the column of labels is no feature."""
+    table = make_table(60, 0)
+    plate = np.repeat(np.arange(60), 2)
+    table = table.take(pa.array(plate)).append_column("plate", pa.array([f"plate {i}" for i in plate]))
+    train, out = write(tmp_path / "train.csv", table), tmp_path / "m.nearfield"
+    drop = ["id"] if groups == "plate" else ["id", "plate"]
+    with short_training():
+        options = [part for name in drop for part in ("--drop", name)]
+        assert run("fit", train, "--target", "y", "--out", out, "--groups", groups, *options).code == 0
+        rows = read_table(train)
+        encoder = TableEncoder.fit(rows, "y", ["id", "plate"])
+        x, y = encoder.transform(rows), encoder.target_values(rows)
+        model = GPRegressor(random_state=0, max_steps=20).fit(x, y, groups=plate if groups == "plate" else groups)
+    found = GPRegressor.load(out)
+    np.testing.assert_array_equal(found.predict(x), model.predict(x))
+    np.testing.assert_array_equal(found.loo_.mean, model.loo_.mean)
 
 
 @pytest.mark.parametrize(

@@ -200,3 +200,16 @@ def test_log_score_is_in_the_units_of_the_target():
     base, scaled = quick().fit(X, y), quick().fit(X, 1000 * y)
     assert scaled.log_score(X, 1000 * y) == pytest.approx(base.log_score(X, y) - math.log(1000), abs=1e-4)
     assert base.log_score(X, y) == pytest.approx(np.mean(base.predict_dist(X).logpdf(y)))
+
+
+def test_few_rows_for_many_columns_are_warned_of():
+    """Noise alone: scores of rows that were left out look far better than those of new rows."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((560, 40)), rng.standard_normal(560)
+    X[:60, 7] = 1.0  # a column that does not vary is not counted
+    with pytest.warns(UserWarning, match="60 rows are few for 39 columns"):
+        model = GPRegressor(random_state=0, max_steps=100).fit(X[:60], y[:60])
+    assert model.summary_.left_out["nll"] < -model.log_score(X[60:], y[60:]) - 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GPRegressor(random_state=0, max_steps=20).fit(X[:60, :6], y[:60])

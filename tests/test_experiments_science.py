@@ -310,6 +310,11 @@ def test_curves_of_one_data_set(tables_of_two, monkeypatch):
         assert curve["largest_at"] == pytest.approx(payload["chosen"]["noise_std"], rel=0.3)  # the MLL was trained
 
 
+def test_data_of_another_kind_are_refused(tables_of_two):
+    with pytest.raises(ValueError, match="bike has numbers: its file is not for binary"):
+        EXPERIMENTS["binary"].run(quick_task("binary", "hist-boosting", "bike"))
+
+
 def test_scores_for_each_k_from_one_fit(tables_of_two):
     payload = EXPERIMENTS["k_dependence"].run(quick_task("k_dependence", "loo-k", "bike", max_steps=50))
     assert list(payload["by_k"]) == [k for k in k_dependence.KS if k <= 90]

@@ -113,6 +113,7 @@ def test_row_count_is_known_for_parquet_only(tmp_path: Path) -> None:
         ("t.csv", "x,x,y\n1,2,3\n", "t.csv has 1 column names more than once: 'x'"),
         ("t.csv", "x,y\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
         ("t.csv", "x;y\n1;2\n", "seems to be separated by ';'"),
+        ("t.csv", "x;y\n1,5;2,5\n", "seems to be separated by ';'"),  # does not even parse
         ("t.parquet", "x,y\n1,2\n", "t.parquet cannot be read"),
         ("t.csv.gz", "x,y\n1,2\n", "t.csv.gz cannot be read"),
         ("t.xlsx", "x", r"t.xlsx is of an unknown kind; .* \.csv, .*\.parquet"),

@@ -112,6 +112,13 @@ def fit(
     outputs: Annotated[
         str | None, typer.Option(help=f"How several targets depend on each other: {', '.join(OUTPUTS)}.")
     ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows to leave out together: auto finds near copies; a column has labels, and is not a feature.",
+            metavar="auto|COLUMN",
+        ),
+    ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column not to use; may be repeated.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Kernel, as in GPRegressor.")] = None,
     k: Annotated[str | None, typer.Option(help="Number of neighbours, or auto.", metavar="auto|INT")] = None,
@@ -123,18 +130,24 @@ def fit(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and warnings only.")] = False,
 ) -> None:
     """Fit a model to a table and write it to one file. The file contains the training rows."""
-    from nearfield.encoding import TableEncoder
+    from nearfield.encoding import TableEncoder, group_labels
     from nearfield.table import check_writable, read_table
 
     neighbours = parse_k(k)
     check_targets(target, outputs, task, likelihood, exposure, trials)
+    if groups in target:
+        raise UserError(f"--groups is {groups!r}, which is a target; a column of labels, or auto, is expected.")
     asked = parse_task(task, likelihood, exposure, trials)
     for path in (out, checkpoint):
         if path is not None:
             check_apart(path, table)
             check_writable(path, tabular=False)
     rows = read_table(table)
-    encoder = TableEncoder.fit(rows, target, drop or (), task=asked, exposure=exposure, trials=trials)
+    together = {} if groups is None else {"groups": group_labels(rows, groups)}
+    unused = [*(drop or ()), *([groups] if groups not in (None, "auto") else [])]
+    encoder = TableEncoder.fit(rows, target, unused, task=asked, exposure=exposure, trials=trials)
+    if together and encoder.target.task != "regression":
+        raise UserError(f"--groups goes with a regression, not with {encoder.target.task}: leave it out.")
     x, values = encoder.transform(rows), encoder.target_values(rows)
     y, n = encoder.target.as_labels(values), int(encoder.target.known(values).sum())
     settings = _settings(encoder.target.task, likelihood, predictive, outputs)
@@ -153,7 +166,7 @@ def fit(
         **settings,
     )
     with _user_errors():
-        estimator.fit(x, y, **encoder.target.given(rows))
+        estimator.fit(x, y, **encoder.target.given(rows), **together)
     from nearfield import TrainingRowsWarning  # here, not above: mistakes in the table need not wait for torch
 
     with warnings.catch_warnings():

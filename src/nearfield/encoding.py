@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearfield.cells import READERS, Floats, is_empty, is_number, is_text, odd_among_numbers, texts
+from nearfield.cells import MISSING, READERS, Floats, is_empty, is_number, is_text, odd_among_numbers, refuse, texts
 from nearfield.table import TableError, TableWarning, require_columns
 from nearfield.target import Target, Targets, target_from_json, target_of
 
@@ -90,6 +90,17 @@ class Column:
             out[:, 1] = missing
         else:
             tally.imputed[self.name] += int(missing.sum())
+
+
+def group_labels(table: pa.Table, groups: str) -> str | np.ndarray:
+    """What `GPRegressor.fit` takes as groups: the word auto, or a number (n,) for each label in the column `groups`."""
+    if groups == "auto":
+        return groups
+    require_columns([groups], table.column_names, "The column of --groups")
+    label = f"Column {groups!r}, of groups,"
+    labels = texts(table.column(groups), label)
+    refuse(labels, pc.equal(labels, MISSING), label, 1, "a label")
+    return np.asarray(labels.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False))
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from nearfield.scaling import Scaling
 from nearfield.sweep import Sweeper, Swept
 from nearfield.training import Progress, Run, Schedule, Stage, restore, start, state, train
 
+_ROWS_A_COLUMN = 10  # fewer: a warning
 _IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
 _COPIED_ROWS = 1000  # rows looked at for near copies
 _MOST_COPIED = 0.5  # share of them that is suspicious
@@ -151,6 +152,7 @@ def fit(
     counts = likelihood.counts(torch.from_numpy(stats)).numpy()
     inputs = Scaling.of(X, counts, if_constant=_IGNORED)
     rows = Rows.of(likelihood, inputs.apply(X), stats, groups)
+    _warn_of_few_rows(len(rows), int((inputs.scale != _IGNORED).sum()))
     sample = _sample(rng, len(rows.observations))
     with threadpool_limits(1, "blas"), torch_alone() if settings.engine == "fused" else nullcontext():
         learned = _learn(likelihood, rows, settings, rng, sample, unit, checkpoint, verbose)
@@ -331,6 +333,17 @@ def _calibrate(
     return choice, scores, jittered
 
 
+def _warn_of_few_rows(n: int, columns: int) -> None:
+    """Say it if there are so few rows for each column that varies that length scales follow chance."""
+    if n < _ROWS_A_COLUMN * columns:
+        many = f"{columns:,} column{'s' if columns > 1 else ''}"
+        warnings.warn(
+            f"{n:,} rows are few for {many}: length scales may follow chance, left-out scores then look too good and "
+            f"error bars are too narrow. Leave out columns that cannot matter, or have {_ROWS_A_COLUMN} rows a column.",
+            stacklevel=4,
+        )
+
+
 def _warn_of_copies(sweeper: Sweeper) -> None:
     """Say it if most rows have near copies, from which they are predicted when left out."""
     rows = sweeper.rows
@@ -339,7 +352,8 @@ def _warn_of_copies(sweeper: Sweeper) -> None:
     if share > _MOST_COPIED:
         warnings.warn(
             f"{share:.0%} of the rows have a near copy, much nearer than any other row. Left out alone, they are "
-            'predicted from it, and the fit suffers. If these are replicates, pass groups="auto" to fit, or labels.',
+            'predicted from it, and the fit suffers. If these are replicates, pass groups="auto" to fit, or labels '
+            "(on the command line --groups).",
             stacklevel=5,
         )
 

@@ -108,8 +108,9 @@ def column_names(path: str | os.PathLike[str]) -> list[str]:
         if layout.delimiter is None:
             names = list(pa.parquet.read_schema(path).names)
         else:
+            _check_separator(path, layout.delimiter, layout.gzipped)
             names = list(pa.csv.open_csv(os.fspath(path), **_csv_options(layout.delimiter)).schema.names)
-    _check_names(path, layout, names)
+    _check_names(path, names)
     return names
 
 
@@ -314,16 +315,22 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
         raise TableError(f"{path} cannot be read: {reason}.") from error
 
 
-def _check_names(path: str | os.PathLike[str], layout: _Layout, names: list[str]) -> None:
+def _check_separator(path: str | os.PathLike[str], delimiter: str, gzipped: bool) -> None:
+    """Raise TableError if the header has no separator but another one; its rows may then not even parse."""
+    with gzip.open(path) if gzipped else open(path, "rb") as file:
+        header = file.readline(_CSV_BYTES).decode(errors="replace")
+    for other in {",", ";", "\t"} - {delimiter}:
+        if other in header and delimiter not in header:
+            raise TableError(
+                f"{path} seems to be separated by {other!r}; commas are expected in .csv and tabs in .tsv files, and "
+                "points in decimal numbers: save it so."
+            )
+
+
+def _check_names(path: str | os.PathLike[str], names: list[str]) -> None:
     twice = [name for name, times in Counter(names).items() if name and times > 1]
     if twice:
         listed = ", ".join(map(repr, twice[:5]))
         raise TableError(f"{path} has {len(twice)} column names more than once: {listed}. Rename them.")
     if not names:
         raise TableError(f"{path} has no columns.")
-    if len(names) == 1 and layout.delimiter is not None:
-        for other in {",", ";", "\t"} - {layout.delimiter}:
-            if other in names[0]:
-                raise TableError(
-                    f"{path} seems to be separated by {other!r}; commas are expected in .csv and tabs in .tsv files."
-                )
