@@ -212,4 +212,4 @@ def test_few_rows_for_many_columns_are_warned_of():
     assert model.summary_.left_out["nll"] < -model.log_score(X[60:], y[60:]) - 0.5
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        GPRegressor(random_state=0, max_steps=20).fit(X[:60, :6], y[:60])
+        GPRegressor(random_state=0, max_steps=20).fit(X[:60, :3], y[:60])

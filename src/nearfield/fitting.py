@@ -37,7 +37,7 @@ from nearfield.scaling import Scaling
 from nearfield.sweep import Sweeper, Swept
 from nearfield.training import Progress, Run, Schedule, Stage, restore, start, state, train
 
-_ROWS_A_COLUMN = 10  # fewer: a warning
+_ROWS_A_COLUMN = 20  # fewer: a warning
 _IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
 _COPIED_ROWS = 1000  # rows looked at for near copies
 _MOST_COPIED = 0.5  # share of them that is suspicious
