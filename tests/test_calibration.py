@@ -128,3 +128,11 @@ def test_scaling_with_weights_equals_repeated_rows():
     ours, theirs = Scaling.of(values, counts), Scaling.of(np.repeat(values, counts, axis=0), np.ones(counts.sum()))
     np.testing.assert_allclose(ours.centre, theirs.centre, atol=1e-12)
     np.testing.assert_allclose(ours.scale, theirs.scale, atol=1e-12)
+
+
+def test_a_summary_says_where_the_plain_predictive_was_kept():
+    rows = left_out_rows(kind="rough")
+    asked, not_asked = (RegressionMethod(Head(), calibrated, 1e-4, 1.0) for calibrated in (True, False))
+    assert "plain predictive" in asked.describe(rows, Head())
+    assert "plain predictive" not in asked.describe(rows, asked.fit(rows))
+    assert "plain predictive" not in not_asked.describe(rows, not_asked.fit(rows))

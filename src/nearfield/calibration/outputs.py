@@ -99,7 +99,11 @@ class OutputsMethod:
     def describe(self, rows: OutputsLeftOut, heads: OutputHeads) -> str:
         rmse = self._mean(rows, heads, lambda method, part, head: part.rmse())
         crps = self._mean(rows, heads, lambda method, part, head: part.crps(head))
-        return f"RMSE {rmse:.2%} and CRPS {crps:.2%} of a standard deviation, averaged over outputs"
+        plain = sum(method.kept_plain(head) for method, head in zip(self.methods, heads.heads, strict=True))
+        kept = (
+            f" (the plain predictive for {plain} of {len(self.methods)}: none was better calibrated)" if plain else ""
+        )
+        return f"RMSE {rmse:.2%} and CRPS {crps:.2%} of a standard deviation, averaged over outputs{kept}"
 
     def scores(self, rows: OutputsLeftOut, heads: OutputHeads) -> dict[str, float]:
         """Averages over outputs, each in its own units."""

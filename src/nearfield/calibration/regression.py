@@ -255,9 +255,14 @@ class RegressionMethod:
 
     def describe(self, rows: LeftOut, head: Head) -> str:
         """Relative to the target's standard deviation, the unit that all data share (or its robust counterpart)."""
+        kept = " (the plain predictive: none was better calibrated)" if self.kept_plain(head) else ""
         if self.robust:
-            return f"CRPS {rows.crps(head):.2%} of the target's median deviation"
-        return f"RMSE {rows.rmse():.2%} and CRPS {rows.crps(head):.2%} of the target's standard deviation"
+            return f"CRPS {rows.crps(head):.2%} of the target's median deviation{kept}"
+        return f"RMSE {rows.rmse():.2%} and CRPS {rows.crps(head):.2%} of the target's standard deviation{kept}"
+
+    def kept_plain(self, head: Head) -> bool:
+        """Whether calibration was asked for and did not help."""
+        return self.calibrated and head == self.plain
 
     def scores(self, rows: LeftOut, head: Head) -> dict[str, float]:
         dist = rows.predict(head)
