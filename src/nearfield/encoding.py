@@ -247,8 +247,10 @@ def _kind(name: str, kind: pa.DataType) -> str:
         return "number"
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return "date"
-    hint = "it is not UTF-8" if pa.types.is_binary(kind) else "convert it to numbers or text"
-    raise TableError(f"Column {name!r} has type {kind}, which cannot be used: {hint}, or leave it out (--drop {name}).")
+    binary = pa.types.is_binary(kind)
+    what = "is not UTF-8 text" if binary else f"has type {kind}, which cannot be used"
+    hint = "convert the file, for example with iconv -f latin1 -t utf8" if binary else "convert it to numbers or text"
+    raise TableError(f"Column {name!r} {what}: {hint}, or leave it out (--drop {name}).")
 
 
 def _levels(name: str, values: pa.ChunkedArray) -> tuple[str, ...]:
