@@ -86,28 +86,30 @@ def _score(
 
 
 def rank_tables(experiment: Experiment, results: Sequence[Result], entries: Sequence[str], paper: Paper) -> list[Table]:
-    """Mean ranks among all methods that were run everywhere, and among the paper's own beside the paper's ranks.
+    """Mean ranks among the methods that were run on most data, and among the paper's own beside the paper's ranks.
 
-    Everywhere: on each pair of data set and split that at least half of the methods were run on.
+    Most: three quarters of the pairs of data set and split that at least half of the methods were run on. Ranks are
+    over the pairs that all of these methods have.
     """
     ended = {result["entry"] for result in results if result["status"] == DONE}
     run_on = {entry: {(r["data"], r["split"]) for r in results if r["entry"] == entry} for entry in entries}
     times = Counter(pair for entry in entries if entry in ended for pair in run_on[entry])
-    pairs = {pair for pair, count in times.items() if 2 * count >= len(ended)}
-    everywhere = [entry for entry in entries if run_on[entry] >= pairs and entry in ended]
+    usual = {pair for pair, count in times.items() if 2 * count >= len(ended)}
+    ranked = [entry for entry in entries if 4 * len(run_on[entry] & usual) >= 3 * len(usual) and entry in ended]
+    pairs = usual.intersection(*(run_on[entry] for entry in ranked))
     never = [entry for entry in entries if entry not in ended]
-    left_out = [entry for entry in entries if entry in ended and entry not in everywhere]
+    left_out = [entry for entry in entries if entry in ended and entry not in ranked]
     metrics = [metric for metric in experiment.metrics if metric in _RANKED]
-    if len(everywhere) < 2:
+    if len(ranked) < 2 or not pairs:
         return []
     results = [result for result in results if (result["data"], result["split"]) in pairs]
-    tables = [_ranks("Mean ranks, all methods", metrics, results, everywhere, {})]
+    tables = [_ranks("Mean ranks, all methods", metrics, results, ranked, {})]
     if left_out:
-        tables[0].notes.append(f"Not ranked, because not run on all of these: {', '.join(left_out)}.")
+        tables[0].notes.append(f"Not ranked, because run on few of these: {', '.join(left_out)}.")
     if never:
         tables[0].notes.append(f"Not ranked, because no fit ended: {', '.join(never)}.")
     own = {}
-    for entry in everywhere:
+    for entry in ranked:
         known = experiment.entry(entry)
         if known.paper and not known.variant and any(paper.rank(metric, known.paper) for metric in metrics):
             own[entry] = {metric: paper.rank(metric, known.paper) for metric in metrics}
