@@ -30,5 +30,5 @@ def cell(one: Cell) -> str:
     text = f"{one.text} {one.small}".strip()
     text = f"**{text}**" if one.bold and text else text
     if one.paper:
-        text += f"<br>paper {one.paper}" + (f", {one.difference} {one.tone}" if one.difference else "")
+        text += f"<br>paper {one.paper}" + (f", {one.difference} {one.tone}".rstrip() if one.difference else "")
     return text.replace("|", "\\|")
