@@ -88,14 +88,14 @@ def _score(
 def rank_tables(experiment: Experiment, results: Sequence[Result], entries: Sequence[str], paper: Paper) -> list[Table]:
     """Mean ranks among the methods that were run on most data, and among the paper's own beside the paper's ranks.
 
-    Most: three quarters of the pairs of data set and split that at least half of the methods were run on. Ranks are
+    Most: nine tenths of the pairs of data set and split that at least half of the methods were run on. Ranks are
     over the pairs that all of these methods have.
     """
     ended = {result["entry"] for result in results if result["status"] == DONE}
     run_on = {entry: {(r["data"], r["split"]) for r in results if r["entry"] == entry} for entry in entries}
     times = Counter(pair for entry in entries if entry in ended for pair in run_on[entry])
     usual = {pair for pair, count in times.items() if 2 * count >= len(ended)}
-    ranked = [entry for entry in entries if 4 * len(run_on[entry] & usual) >= 3 * len(usual) and entry in ended]
+    ranked = [entry for entry in entries if 10 * len(run_on[entry] & usual) >= 9 * len(usual) and entry in ended]
     pairs = usual.intersection(*(run_on[entry] for entry in ranked))
     never = [entry for entry in entries if entry not in ended]
     left_out = [entry for entry in entries if entry in ended and entry not in ranked]
@@ -105,7 +105,7 @@ def rank_tables(experiment: Experiment, results: Sequence[Result], entries: Sequ
     results = [result for result in results if (result["data"], result["split"]) in pairs]
     tables = [_ranks("Mean ranks, all methods", metrics, results, ranked, {})]
     if left_out:
-        tables[0].notes.append(f"Not ranked, because run on few of these: {', '.join(left_out)}.")
+        tables[0].notes.append(f"Not ranked, because not run on nine tenths of these: {', '.join(left_out)}.")
     if never:
         tables[0].notes.append(f"Not ranked, because no fit ended: {', '.join(never)}.")
     own = {}

@@ -260,16 +260,18 @@ def test_ranks_are_of_what_most_methods_were_run_on():
         result(entry, data, split, nll=nll)
         for entry, nll in (("loo-k", 1.0), ("svgp", 2.0), ("alc", 3.0))
         for data in ("bike", "pol")
-        for split in range(2)
+        for split in range(5)
     ]
     results += [result("loo-k", "kin40k", 0, nll=9.0), result("catboost", "bike", 0, nll=0.0)]
-    results += [result("swsgp", data, split, nll=4.0) for data, split in (("bike", 0), ("bike", 1), ("pol", 1))]
+    results += [
+        result("swsgp", data, split, nll=4.0) for data, splits in (("bike", 5), ("pol", 4)) for split in range(splits)
+    ]
     entries = ["loo-k", "svgp", "alc", "catboost", "swsgp"]
     table = report_tables.rank_tables(EXPERIMENTS["univariate"], results, entries, paper_tables.load("univariate"))[0]
     assert table.head == ["metric", "loo-k", "svgp", "alc", "swsgp"]
     assert [cell.text for cell in table.rows[0]] == ["NLL", "1.00", "2.00", "3.00", "4.00"]
-    assert table.notes[0].startswith("Pairs of data set and split: 3, of bike, pol.")
-    assert table.notes[1] == "Not ranked, because run on few of these: catboost."
+    assert table.notes[0].startswith("Pairs of data set and split: 9, of bike, pol.")
+    assert table.notes[1] == "Not ranked, because not run on nine tenths of these: catboost."
 
 
 def test_report_says_what_is_behind_the_figures(folder):
