@@ -25,19 +25,17 @@ COLUMNS = 4  # columns whose weights are kept at a time while the gradient is su
 class _Vectors:
     """Loads, stores and arithmetic on vectors of LANES numbers at `pointer + offset`."""
 
-    def __init__(self, builder: Any, element: Any) -> None:
+    def __init__(self, builder: Any) -> None:
         self.builder = builder
-        self.element = element
-        self.type = ir.VectorType(element, LANES)
-        self.align = 4 if isinstance(element, ir.FloatType) else 8
+        self.type = ir.VectorType(ir.DoubleType(), LANES)
 
     def load(self, pointer: Any, offset: Any) -> Any:
         address = self.builder.gep(pointer, [offset])
-        return self.builder.load(self.builder.bitcast(address, self.type.as_pointer()), align=self.align)
+        return self.builder.load(self.builder.bitcast(address, self.type.as_pointer()), align=8)
 
     def store(self, value: Any, pointer: Any, offset: Any) -> None:
         address = self.builder.gep(pointer, [offset])
-        self.builder.store(value, self.builder.bitcast(address, self.type.as_pointer()), align=self.align)
+        self.builder.store(value, self.builder.bitcast(address, self.type.as_pointer()), align=8)
 
     def splat(self, scalar: Any) -> Any:
         single = self.builder.insert_element(
@@ -50,7 +48,7 @@ class _Vectors:
         return self.splat(self.builder.load(self.builder.gep(pointer, [offset])))
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
-        name = f"llvm.fma.v{LANES}f{8 * self.align}"
+        name = f"llvm.fma.v{LANES}f64"
         fn = cgutils.get_or_insert_function(
             self.builder.module, ir.FunctionType(self.type, [self.type, self.type, self.type]), name
         )
@@ -78,7 +76,7 @@ def _eliminate(vectors: int, solve: bool) -> Callable[..., Any]:
         a = _data(context, builder, array_type, args[0])
         ld, i, j = args[1], args[2], args[3]
         inverse = _data(context, builder, signature.args[4], args[4])
-        v = _Vectors(builder, context.get_value_type(array_type.dtype))
+        v = _Vectors(builder)
         index = ld.type
 
         def const(n: int) -> Any:
@@ -141,7 +139,7 @@ def _contract(dims: int, kinds: int) -> Callable[..., Any]:
         ld, d, j, columns, start, stop = args[1:7]
         weights = _data(context, builder, signature.args[7], args[7])
         sums = _data(context, builder, signature.args[8], args[8])
-        v = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
+        v = _Vectors(builder)
         index = ld.type
 
         def const(n: int) -> Any:
@@ -216,7 +214,7 @@ def pair_weights(
         given, left, right, out = (_data(context, builder, signature.args[n], args[n]) for n in (0, 6, 7, 9))
         offset, ld, j, start, stop = args[1:6]
         pairs, place = args[8], args[10]
-        vec = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
+        vec = _Vectors(builder)
         index = ld.type
         zero = ir.Constant(vec.type, [0.0] * LANES)
         columns = [builder.mul(ir.Constant(index, c), ld) for c in range(COLUMNS)]
@@ -249,7 +247,7 @@ def _squares(vectors: int) -> Callable[..., Any]:
         x = _data(context, builder, signature.args[0], args[0])
         ld, d, j, i = args[1:5]
         r2 = _data(context, builder, signature.args[5], args[5])
-        v = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
+        v = _Vectors(builder)
         steps = [ir.Constant(ld.type, m * LANES) for m in range(vectors)]
         sums = [cgutils.alloca_once_value(builder, ir.Constant(v.type, [0.0] * LANES)) for _ in steps]
         with cgutils.for_range(builder, d) as loop:
@@ -286,8 +284,7 @@ def solve_panel(typingctx: Any, a: Any, ld: Any, j: Any, m: Any, row: Any, out: 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         matrix, w = (_data(context, builder, signature.args[n], args[n]) for n in (0, 5))
         ld, j, m, row = args[1:5]
-        element = context.get_value_type(signature.args[0].dtype)
-        v = _Vectors(builder, element)
+        v = _Vectors(builder)
         index = ld.type
 
         def own(c: int) -> Any:
@@ -306,7 +303,7 @@ def solve_panel(typingctx: Any, a: Any, ld: Any, j: Any, m: Any, row: Any, out: 
         done = [builder.load(total) for total in sums]
         for c in reversed(range(PANEL)):
             pivot = builder.load(builder.gep(matrix, [builder.add(columns[c], own(c))]))
-            done[c] = builder.fmul(done[c], v.splat(builder.fdiv(ir.Constant(element, 1.0), pivot)))
+            done[c] = builder.fmul(done[c], v.splat(builder.fdiv(ir.Constant(ir.DoubleType(), 1.0), pivot)))
             v.store(done[c], w, line(own(c)))
             for before in range(c):
                 factor = v.load_splat(matrix, builder.add(columns[before], own(c)))
@@ -318,43 +315,37 @@ def solve_panel(typingctx: Any, a: Any, ld: Any, j: Any, m: Any, row: Any, out: 
 
 
 @intrinsic
-def _power_of_two(typingctx: Any, n: Any, like: Any) -> Any:
-    """2^n as a number of the type of `like`, by writing n into the exponent bits."""
+def _power_of_two(typingctx: Any, n: Any) -> Any:
+    """2^n as a float64, by writing n into the exponent bits."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        single = signature.return_type == types.float32
-        bits, mantissa, bias = (32, 23, 127) if single else (64, 52, 1023)
-        integer = ir.IntType(bits)
-        exponent = builder.add(args[0], ir.Constant(args[0].type, bias))
-        exponent = exponent if single else builder.sext(exponent, integer)
-        return builder.bitcast(
-            builder.shl(exponent, ir.Constant(integer, mantissa)), context.get_value_type(signature.return_type)
-        )
+        exponent = builder.sext(builder.add(args[0], ir.Constant(ir.IntType(32), 1023)), ir.IntType(64))
+        return builder.bitcast(builder.shl(exponent, ir.Constant(ir.IntType(64), 52)), ir.DoubleType())
 
-    return like(types.int32, like), codegen
+    return types.float64(types.int32), codegen
 
 
 @njit(inline="always")
-def exp_nonpositive(x, dtype):
-    """exp(x) for x <= 0, within a few units in the last place of `dtype`; stays at exp(-87) = 1.6e-38 below -87.
+def exp_nonpositive(x):
+    """exp(x) for x <= 0, within a few units in the last place; stays at exp(-87) = 1.6e-38 below -87.
 
     x = n ln 2 + r with |r| <= ln 2 / 2, a Taylor polynomial in r, and 2^n through the exponent bits. Numba calls the C
     library for each math.exp, which the compiler cannot vectorise; this it can.
     """
-    x = max(x, dtype(-87.0))
-    n = math.floor(x * dtype(1.4426950408889634) + dtype(0.5))
-    r = (x - n * dtype(0.693359375)) + n * dtype(2.12194440054690583e-4)
-    p = r * dtype(1 / 6227020800) + dtype(1 / 479001600)
-    p = p * r + dtype(1 / 39916800)
-    p = p * r + dtype(1 / 3628800)
-    p = p * r + dtype(1 / 362880)
-    p = p * r + dtype(1 / 40320)
-    p = p * r + dtype(1 / 5040)
-    p = p * r + dtype(1 / 720)
-    p = p * r + dtype(1 / 120)
-    p = p * r + dtype(1 / 24)
-    p = p * r + dtype(1 / 6)
-    p = p * r + dtype(0.5)
-    p = p * r + dtype(1.0)
-    p = p * r + dtype(1.0)
-    return p * _power_of_two(np.int32(n), x)
+    x = max(x, -87.0)
+    n = math.floor(x * 1.4426950408889634 + 0.5)
+    r = (x - n * 0.693359375) + n * 2.12194440054690583e-4
+    p = r * (1 / 6227020800) + 1 / 479001600
+    p = p * r + 1 / 39916800
+    p = p * r + 1 / 3628800
+    p = p * r + 1 / 362880
+    p = p * r + 1 / 40320
+    p = p * r + 1 / 5040
+    p = p * r + 1 / 720
+    p = p * r + 1 / 120
+    p = p * r + 1 / 24
+    p = p * r + 1 / 6
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    return p * _power_of_two(np.int32(n))

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from queue import SimpleQueue
-
-import torch
 
 _Job = tuple[Callable[[int, int], None], tuple[int, int], "SimpleQueue[BaseException | None]"]
 _lock = threading.Lock()
@@ -36,17 +33,6 @@ def thread_count() -> int:
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def torch_alone() -> Iterator[None]:
-    """Torch without threads of its own, in the calling thread: in a forked process its OpenMP would wait for ever."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def in_threads(task: Callable[[int, int], None], rows: int, smallest: int, largest: int | None = None) -> None:

@@ -1,146 +1,168 @@
 """The closed form: mean, variance and quad of each row given its neighbours, and their gradient.
 
-For one row x with neighbours S, targets t and noise variances v (docs/notation.md):
+For one row x with neighbours S, targets t and noise variances v, and a kernel of scale one (docs/notation.md):
 
     K = k(X_S, X_S) + diag(v) = L L'     c = k(X_S, x)     a = L^-1 t     b = L^-1 c
-    mean = a.b     variance = k(x, x) - b.b     quad = a.a
+    mean = a.b     variance = 1 - b.b     quad = a.a
+
+A kernel of another scale s, with noises relative to its variance s^2, has the same mean, s^2 times this variance and
+this quad / s^2, so the scale stays with the caller. A target that was not observed has an infinite noise.
 
 With alpha = L^-T a, beta = L^-T b and incoming gradients (g_m, g_v, g_q) the gradient is of rank three:
 
     dK = -g_m (alpha beta' + beta alpha')/2 + g_v beta beta' - g_q alpha alpha'
-    dc = g_m alpha - 2 g_v beta     dt = g_m beta + 2 g_q alpha     dv = diag(dK)     d k(x, x) = g_v
+    dc = g_m alpha - 2 g_v beta     dt = g_m beta + 2 g_q alpha     dv = diag(dK)
 
 so nothing of size k x k is kept between forward and backward, and nothing is factorised twice.
 
 C latent functions may share the neighbours and the length scales. Where they share the noises too (R = 1), L and beta
-are the same for all, and g_m alpha and g_q alpha alpha' stand for sums over them. Where each has noises and a kernel
-scale of its own (R = C), each has its own L, and they share the correlations k / scale^2 and their slopes.
+are the same for all, and g_m alpha and g_q alpha alpha' stand for sums over them. Where each has noises of its own
+(R = C), each has its own L, and they share the correlations and their slopes.
+
+Each row's numbers depend on that row alone, so the answers have the same bits for any number of threads. The compiled
+code runs without the interpreter's lock on threads of our own: Numba's threading layers are not safe to enter from
+several Python threads at once.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
-from nearfield._types import KernelParameters, Moments, Neighbourhood, Problem
-from nearfield.conditional import batched, fused
-from nearfield.conditional._engines import ENGINES, check_ascending, check_engine, run_engine, tensor
+from nearfield._threads import in_threads
+from nearfield._types import Neighbourhood
+from nearfield.conditional import _fused
+from nearfield.conditional._checks import (
+    SMALLEST_CHUNK,
+    arrays,
+    ascending,
+    check_inputs,
+    check_shapes,
+    numbers,
+    refuse_ids,
+)
 from nearfield.kernels import Kernel
 
-__all__ = ["ENGINES", "condition", "condition_nested"]
+__all__ = ["Conditioned", "Slopes", "condition"]
+
+
+class Slopes(NamedTuple):
+    """Gradients of a sum over rows by what the moments depend on."""
+
+    log_lengths: np.ndarray  # (d,)
+    log_shape: np.ndarray  # (p,)
+    targets: np.ndarray  # (b, k, C)
+    noises: np.ndarray  # (b, k, R)
+
+
+class _Kept(NamedTuple):
+    """What the gradient needs: O(b k (C + R)) numbers."""
+
+    alpha: np.ndarray  # (b, C, k) K^-1 t
+    beta: np.ndarray  # (b, R, k) K^-1 c
+    jacobian: np.ndarray  # (b, 2, d + p): of mean and variance by log length scales and log shapes; for C = 1 only
+
+
+class Conditioned:
+    """Moments of the latent functions for each of q numbers of neighbours.
+
+    mean, quad: (b, q, C); variance: (b, q, R), R = 1 where the latent functions share the noises, or else C;
+    jittered: how many rows needed extra jitter before their matrix could be factorised.
+    """
+
+    __slots__ = ("_constants", "_kept", "_neighbourhood", "jittered", "mean", "quad", "variance")
+
+    def __init__(
+        self,
+        moments: tuple[np.ndarray, np.ndarray, np.ndarray],
+        jittered: int,
+        constants: tuple[Any, ...],
+        neighbourhood: Neighbourhood,
+        kept: _Kept | None,
+    ) -> None:
+        self.mean, self.variance, self.quad = moments
+        self.jittered = jittered
+        self._constants, self._neighbourhood, self._kept = constants, neighbourhood, kept
+
+    def slopes(self, by_mean: np.ndarray, by_variance: np.ndarray, by_quad: np.ndarray | None = None) -> Slopes:
+        """Gradients from those by mean (b, C), variance (b, R) and, where there is one, quad (b, C).
+
+        Every row has gradients of its own, which are summed in the order of the rows: the same for any number of
+        threads. Training has no gradient by quad, which is the dearest.
+        """
+        n, kept = self._neighbourhood, self._kept
+        if kept is None or self.mean.shape[1] != 1:
+            raise RuntimeError("slopes need condition(.., differentiate=True) and a single number of neighbours.")
+        g_mean, g_variance = numbers(by_mean), numbers(by_variance)
+        g_quad = g_mean if by_quad is None else numbers(by_quad)
+        shape = self.mean.shape[::2]
+        if g_mean.shape != shape or g_variance.shape != self.variance.shape[::2] or g_quad.shape != shape:
+            raise ValueError(
+                f"gradients by mean {g_mean.shape}, variance {g_variance.shape} and quad {g_quad.shape} do not fit: "
+                f"expected {shape}, {self.variance.shape[::2]} and {shape}."
+            )
+        rows, d = n.query.shape
+        by_targets, by_noises = np.empty(n.targets.shape), np.empty(n.noises.shape)
+        by_kernel = np.empty((rows, d + self._constants[1].size))
+        with_quad = by_quad is not None
+
+        def part(start: int, stop: int) -> None:
+            status = _fused.backward(
+                *self._constants, n.query, n.ids, *kept, g_mean, g_variance, g_quad, with_quad,
+                by_targets, by_noises, by_kernel, start, stop,
+            )  # fmt: skip
+            refuse_ids(status, n)
+
+        if kept.jacobian.size and not with_quad:  # takes less time than sharing it out
+            part(0, rows)
+        else:
+            in_threads(part, rows, SMALLEST_CHUNK)
+        total = by_kernel.sum(axis=0)
+        return Slopes(total[:d], total[d:], by_targets, by_noises)
 
 
 def condition(
-    kernel: Kernel, parameters: KernelParameters, neighbourhood: Neighbourhood, engine: str = "fused"
-) -> Moments:
-    """Moments of each row given its neighbours, differentiable by the parameters, targets and noises.
-
-    All (b,) for targets (b, k); for targets (b, k, C), mean and quad are (b, C) and the variance is (b, R).
-    """
-    n = neighbourhood
-    mean, variance, quad, jittered = _Condition.apply(
-        parameters.log_lengths, parameters.log_scale, parameters.log_shape, n.targets, n.noises,
-        n.query, n.rows, n.ids, kernel, check_engine(engine, n.query),
-    )  # fmt: skip
-    return Moments(mean, variance, quad, int(jittered))
-
-
-def condition_nested(
     kernel: Kernel,
-    parameters: KernelParameters,
+    log_lengths: np.ndarray,
+    log_shape: np.ndarray,
     neighbourhood: Neighbourhood,
-    engine: str = "fused",
-    *,
     ks: np.ndarray | None = None,
-) -> Moments:
-    """Moments (b, q): entry i is given the first ks[i] neighbours, or all of a row that has fewer; no gradient.
+    *,
+    differentiate: bool = False,
+) -> Conditioned:
+    """Moments of each row given its neighbours, for a kernel of scale one.
 
-    ks: (q,) ascending numbers of neighbours; every number 1, 2, .. k if not given. One factorisation serves all. For
-    targets (b, k, C), mean and quad are (b, q, C) and the variance is (b, q, R).
+    log_lengths: (d,); log_shape: (p,); ks: (q,) ascending numbers of neighbours, all k alone if not given. Entry i of
+    the moments is given the first ks[i] neighbours, or all of a row that has fewer; one factorisation serves all.
+    differentiate: keep what `Conditioned.slopes` needs.
     """
-    n = neighbourhood
-    ks = np.arange(1, n.ids.shape[1] + 1) if ks is None else np.asarray(ks)
-    check_ascending(ks)
-    with torch.no_grad():
-        p = parameters
-        problem = _problem(p.log_lengths, p.log_scale, p.log_shape, n.targets, n.noises, n.query, n.rows, n.ids)
-        _, result = run_engine(fused, batched, kernel, problem, check_engine(engine, n.query), ks)
-    mean, variance, quad = (tensor(x if n.targets.dim() == 3 else x[..., 0]) for x in result[:3])
-    return Moments(mean, variance, quad, result.jittered)
-
-
-def _problem(
-    log_lengths: torch.Tensor,
-    log_scale: torch.Tensor,
-    log_shape: torch.Tensor,
-    targets: torch.Tensor,
-    noises: torch.Tensor,
-    query: torch.Tensor,
-    rows: torch.Tensor,
-    ids: torch.Tensor,
-) -> Problem:
-    """With targets (b, k, C), noises (b, k, R) and scale (R,), whichever shapes came."""
-    t, v, scale = targets, noises, log_scale.exp()
-    t, v = t.unsqueeze(-1) if t.dim() == 2 else t, v.unsqueeze(-1) if v.dim() == 2 else v
-    scale = scale.expand(v.shape[-1]) if scale.dim() == 0 else scale
-    if t.shape[:-1] != ids.shape or v.shape not in (t.shape, (*ids.shape, 1)) or scale.shape != v.shape[-1:]:
+    n = arrays(neighbourhood)
+    ks = ascending(ks, n.ids.shape[-1])
+    log_lengths, log_shape = np.asarray(log_lengths), np.asarray(log_shape)
+    check_inputs(n, log_lengths.size)
+    check_shapes(kernel, log_shape)
+    if n.targets.shape[:-1] != n.ids.shape or n.noises.shape not in (n.targets.shape, (*n.ids.shape, 1)):
         raise ValueError(
-            f"targets {tuple(targets.shape)}, noises {tuple(noises.shape)} and log kernel scale "
-            f"{tuple(log_scale.shape)} do not fit neighbours {tuple(ids.shape)}: expected (b, k) or (b, k, C), (b, k) "
-            "or (b, k, R) with R = 1 or C, and () or (R,)."
+            f"targets {n.targets.shape} and noises {n.noises.shape} do not fit neighbours {n.ids.shape}: "
+            "expected (b, k, C) and (b, k, R) with R = 1 or C."
         )
-    return Problem(query, rows, log_lengths.exp(), scale, log_shape, ids, t, v)
+    (b, k, latents), factors = n.targets.shape, n.noises.shape[2]
+    held = b if differentiate else 0
+    kept = _Kept(
+        np.empty((held, latents, k)),
+        np.empty((held, factors, k)),
+        np.empty((held if latents == 1 else 0, 2, log_lengths.size + log_shape.size)),
+    )
+    moments = np.empty((b, ks.size, latents)), np.empty((b, ks.size, factors)), np.empty((b, ks.size, latents))
+    jittered = np.zeros(b, np.int64)
+    constants = (kernel.code, np.exp(log_shape), n.rows, np.exp(-log_lengths))
 
-
-class _Condition(torch.autograd.Function):
-    """Joins the engines to torch. Forward keeps alpha and beta: O(b k (C + R)) numbers."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        log_lengths: torch.Tensor,
-        log_scale: torch.Tensor,
-        log_shape: torch.Tensor,
-        targets: torch.Tensor,
-        noises: torch.Tensor,
-        query: torch.Tensor,
-        rows: torch.Tensor,
-        ids: torch.Tensor,
-        kernel: Kernel,
-        engine: str,
-    ) -> Any:
-        problem = _problem(log_lengths, log_scale, log_shape, targets, noises, query, rows, ids)
-        all_neighbours = np.array([ids.shape[1]])
-        ctx.problem, ctx.result = run_engine(
-            fused, batched, kernel, problem, engine, all_neighbours, any(ctx.needs_input_grad)
+    def part(start: int, stop: int) -> None:
+        status = _fused.forward(
+            *constants, n.query, n.ids, n.targets, n.noises, ks, differentiate, *moments, *kept, jittered, start, stop
         )
-        ctx.kernel, ctx.shapes = kernel, (log_scale.shape, targets.shape, noises.shape)
-        ctx.set_materialize_grads(False)  # training has no gradient by quad, which is the dearest
-        flat = targets.dim() == 2
-        moments = (x.reshape(len(x)) if flat else x.reshape(x.shape[::2]) for x in ctx.result[:3])
-        return (*(tensor(x) for x in moments), ctx.result.jittered)
+        refuse_ids(status, n)
 
-    @staticmethod
-    def backward(ctx: Any, *incoming: Any) -> Any:
-        given = zip(incoming[:3], ctx.result[:3], strict=True)
-        by: batched.Gradient | fused.Gradient
-        if isinstance(ctx.result, batched.BatchedResult):
-            tensors = ((torch.zeros_like(x) if g is None else g).reshape(x.shape[::2]) for g, x in given)
-            by = batched.gradient(ctx.kernel, ctx.problem, ctx.result, tuple(tensors))
-        else:
-            arrays = (
-                np.zeros(x.shape[::2], x.dtype) if g is None else np.ascontiguousarray(g.numpy()).reshape(x.shape[::2])
-                for g, x in given
-            )
-            by = fused.gradient(ctx.problem, ctx.result, tuple(arrays), with_quad=incoming[2] is not None)
-        d, (scale_shape, targets_shape, noises_shape) = len(ctx.problem.lengths), ctx.shapes
-        gradients = (
-            by.kernel[:d],
-            by.log_scale.reshape(scale_shape) if scale_shape.numel() == len(by.log_scale) else by.log_scale.sum(),
-            by.kernel[d:],
-            by.targets.reshape(targets_shape),
-            by.noises.reshape(noises_shape),
-        )
-        return *(tensor(x) for x in gradients), *(None,) * 5
+    in_threads(part, b, SMALLEST_CHUNK)
+    return Conditioned(moments, int(np.count_nonzero(jittered)), constants, n, kept if differentiate else None)

@@ -1,12 +1,12 @@
-"""The closed form of several outputs on the CPU: each neighbourhood is built, factorised and differentiated in cache.
+"""The closed form of several outputs in compiled code: neighbourhoods are built, factorised and differentiated in cache.
 
-As in `fused`, the matrix K of one row lies in the columns of a workspace, with further rows below it: P of
+As in `_fused`, the matrix K of one row lies in the columns of a workspace, with further rows below it: P of
 cross-covariances, which the factorisation turns into B', and one of targets, which it turns into a'. Observations are
 in the order (neighbour, output), so K has a P x P block sum_q W_q W_q' k_q(i, j) for each pair of neighbours.
 
 The backward pass takes alpha and beta from the forward pass and builds the correlations again, with their slopes, for
 one latent function after the other. To it, dK and dc are their projections W_q' (.) W_q, of rank 2P. Nearly all that is
-not in `fused` already are sums of vectors over neighbours or outputs, `_mix`.
+not in `_fused` already are sums of vectors over neighbours or outputs, `_mix`.
 """
 
 # mypy: disallow-untyped-defs=False, check-untyped-defs=False
@@ -14,7 +14,7 @@ not in `fused` already are sums of vectors over neighbours or outputs, `_mix`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -24,14 +24,11 @@ from numba.extending import intrinsic
 
 from nearfield._compiled import compiled
 from nearfield._simd import COLUMNS, LANES, PANEL, _data, _Vectors
-from nearfield._threads import in_threads
-from nearfield.conditional._batched_blocks import OutputGradient, OutputProblem
 from nearfield.conditional._cholesky import FLAGS, factorise, solve_back
+from nearfield.conditional._fused import JITTER, MOST_JITTER, aligned
 from nearfield.conditional._slopes import contract_kept, correlations, count_neighbours, cross_correlations, gather
-from nearfield.conditional.fused import _JITTER, _MOST_JITTER, _SMALLEST_CHUNK, _aligned
-from nearfield.kernels import Kernel
 
-_GROUP = 4  # sums that `_mix_4` makes at once
+GROUP = 4  # sums that `_mix_4` makes at once
 
 
 def _mix(group: int) -> Callable[..., Any]:
@@ -43,7 +40,7 @@ def _mix(group: int) -> Callable[..., Any]:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         factors, vectors, out = (_data(context, builder, signature.args[n], args[n]) for n in (0, 3, 7))
         stride, at, length, place, count, start, step = (args[n] for n in (1, 2, 4, 5, 6, 8, 9))
-        v = _Vectors(builder, context.get_value_type(signature.args[0].dtype))
+        v = _Vectors(builder)
         sums = [cgutils.alloca_once_value(builder, ir.Constant(v.type, [0.0] * LANES)) for _ in range(group)]
         with cgutils.for_range(builder, count) as loop:
             vector = v.load(vectors, builder.add(builder.mul(loop.index, length), place))
@@ -76,7 +73,7 @@ def _mix(group: int) -> Callable[..., Any]:
 
 
 _mix_1 = _mix(1)
-_mix_4 = _mix(_GROUP)
+_mix_4 = _mix(GROUP)
 
 
 @njit(**FLAGS)
@@ -112,8 +109,8 @@ def _fill(values, cross, near, tiles, targets, noises, extra, a, ld, n, m, below
     for j in range(n):
         for p in range(outputs):
             column = (j * outputs + p) * ld
-            i = max(n - _rounded(n - j, _GROUP), 0)  # from above the diagonal, if that makes whole groups
-            while (n - i) % _GROUP:
+            i = max(n - _rounded(n - j, GROUP), 0)  # from above the diagonal, if that makes whole groups
+            while (n - i) % GROUP:
                 for h in range(wide - LANES, -1, -LANES):
                     start = column + i * outputs + h
                     _mix_1(values, stride, j * near + i, tiles, size, p * wide + h, latents, a, start, 0)
@@ -122,13 +119,14 @@ def _fill(values, cross, near, tiles, targets, noises, extra, a, ld, n, m, below
                 for h in range(wide - LANES, -1, -LANES):
                     start = column + i * outputs + h
                     _mix_4(values, stride, j * near + i, tiles, size, p * wide + h, latents, a, start, outputs)
-                i += _GROUP
+                i += GROUP
             a[column + j * outputs + p] += noises[j, p] + extra
             _clear(a[column + n * outputs : column + m])
             for h in range(0, wide, LANES):
                 _mix_1(cross, near, j, tiles, size, p * wide + h, latents, a, column + m + h, 0)
             _clear(a[column + m + outputs : column + m + below])
-            a[column + m + outputs] = targets[j, p]
+            if noises[j, p] != np.inf:  # a target that was not observed may be anything, even not a number
+                a[column + m + outputs] = targets[j, p]
     for c in range(n * outputs, m):
         _clear(a[c * ld + c // LANES * LANES : c * ld + m + below])
         a[c * ld + c] = 1
@@ -142,7 +140,7 @@ def _sum_up(a, ld, n, m, below, prior, ks, part, total, mean, covariance, quad):
     j = 0
     for i in range(ks.size):
         stop = min(ks[i], n)
-        for s in range(0, below, _GROUP):  # products of the rows below: B' B, and B' a in column P
+        for s in range(0, below, GROUP):  # products of the rows below: B' B, and B' a in column P
             for h in range(0, below, LANES):
                 first = j * outputs * ld + m
                 _mix_4(a, ld, first + s, a, ld, first + h, (stop - j) * outputs, part, s * below + h, below)
@@ -152,10 +150,13 @@ def _sum_up(a, ld, n, m, below, prior, ks, part, total, mean, covariance, quad):
             mean[i, s], quad[i, s] = total[s * below + outputs], quad[i - 1, s] if i else 0
             for t in range(outputs):
                 covariance[i, s, t] = prior[s, t] - total[s * below + t]
-            covariance[i, s, s] = max(covariance[i, s, s], a.dtype.type(0))
+            covariance[i, s, s] = max(covariance[i, s, s], 0.0)
         while j < stop:
             for p in range(outputs):  # e = L_jj a_j and the diagonal of L_jj L_jj'
-                e, variance = a.dtype.type(0), a.dtype.type(0)
+                own = j * outputs + p
+                if a[own * ld + own] == np.inf:  # not observed
+                    continue
+                e, variance = 0.0, 0.0
                 for c in range(j * outputs, j * outputs + p + 1):
                     factor = a[c * ld + j * outputs + p]
                     e += factor * a[c * ld + m + outputs]
@@ -165,20 +166,18 @@ def _sum_up(a, ld, n, m, below, prior, ks, part, total, mean, covariance, quad):
 
 
 @compiled(**FLAGS)
-def _forward(
+def forward(
     code,
     shape,
     rows,
     inverse_lengths,
     tiles,
     prior,
-    top,
     query,
     ids,
     targets,
     noises,
     ks,
-    jitter,
     differentiate,
     mean,
     covariance,
@@ -186,26 +185,35 @@ def _forward(
     alpha,
     beta,
     jittered,
+    start,
+    stop,
 ):
-    """The closed form for a range of rows; see `FusedOutputs` for the outputs."""
-    b, k, outputs = targets.shape
+    """The closed form for the rows start .. stop: moments, and for the gradient alpha and beta.
+
+    mean, quad (b, q, P); covariance (b, q, P, P); alpha (b, P, k) and beta (b, P, P, k) if `differentiate`. Returns
+    zero, or what `count_neighbours` says of the first row of which the ids are wrong.
+    """
+    _, k, outputs = targets.shape
     latents, d = inverse_lengths.shape
-    dtype = query.dtype
     kp, below = _rounded(k * outputs, LANES), _rounded(outputs + 1, LANES)
     ld, near = kp + below, _rounded(k, LANES) + LANES  # column lengths of K and of the correlations
-    a = _aligned(kp * ld, dtype)
-    raw, x = _aligned(d * near, dtype), _aligned(d * near, dtype)
-    values = _aligned(latents * k * near, dtype).reshape(latents, k * near)
-    cross = _aligned(latents * near, dtype).reshape(latents, near)
-    slope, shape_slope, r2 = _aligned(near, dtype), _aligned(near, dtype), _aligned(near, dtype)
-    inverse = np.empty(PANEL, dtype)
-    lines = _aligned(kp * LANES, dtype)
-    solved = _aligned((outputs + 1) * kp, dtype).reshape(outputs + 1, kp)
-    part, total = np.empty(below * below, dtype), np.empty(below * below, dtype)
-    unit = np.ones(d, dtype)
+    a = aligned(kp * ld)
+    raw, x = aligned(d * near), aligned(d * near)
+    values = aligned(latents * k * near).reshape(latents, k * near)
+    cross = aligned(latents * near).reshape(latents, near)
+    slope, shape_slope, r2 = aligned(near), aligned(near), aligned(near)
+    inverse = np.empty(PANEL)
+    lines = aligned(kp * LANES)
+    solved = aligned((outputs + 1) * kp).reshape(outputs + 1, kp)
+    part, total = np.empty(below * below), np.empty(below * below)
+    unit, top = np.ones(d), 0.0
+    for p in range(outputs):
+        top = max(top, prior[p, p])
     _clear(values.reshape(-1))  # what is above the diagonal is read, not used
-    for r in range(b):
-        n = count_neighbours(ids[r])
+    for r in range(start, stop):
+        n = count_neighbours(ids[r], len(rows))
+        if n < 0:
+            return n
         mi, m = _rounded(n, LANES), _rounded(n * outputs, LANES)
         gather(rows, query[r], unit, ids[r], n, mi, near, raw)
         for q in range(latents):
@@ -214,12 +222,12 @@ def _forward(
             cross_correlations(code, shape, x, near, d, mi, cross[q], slope, shape_slope, r2)
             for j in range(n):
                 values[q, j * near + j] = 1
-        extra, done = dtype.type(0), False
-        while not done and extra < _MOST_JITTER:
+        extra, done = 0.0, False
+        while not done and extra < MOST_JITTER:
             _fill(values, cross, near, tiles, targets[r], noises[r], extra * top, a, ld, n, m, below)
             done = factorise(a, ld, m, below, inverse)
             if not done:
-                extra = max(jitter, extra * 10)
+                extra = max(JITTER, extra * 10)
                 jittered[r] += 1
         if not done:  # the matrix was not finite
             _clear(a, np.nan)
@@ -232,6 +240,7 @@ def _forward(
                 for s in range(outputs):
                     for i in range(k):
                         beta[r, p, s, i] = solved[s, i * outputs + p] if i < n else 0
+    return 0
 
 
 # --- the gradient: the vectors u_s = beta_s, alpha and v_s lie in slots of ld numbers, in this order -----------------
@@ -256,7 +265,7 @@ def _without_kernel(n, m, ld, alpha, beta, g_mean, g_covariance, gains, slots, l
             out[outputs * ld + i] = alpha[p, i]
             for s in range(outputs):
                 out[s * ld + i] = beta[p, s, i]
-        for s in range(0, outputs, _GROUP):
+        for s in range(0, outputs, GROUP):
             for i in range(0, m, LANES):
                 _mix_4(factors, stride, s, out, ld, i, own, out, (own + s) * ld + i, ld)
         for i in range(0, m, LANES):
@@ -285,7 +294,7 @@ def _mirror(values, ld, n, m):
 
 @njit(**{**FLAGS, "fastmath": {"contract", "nsz", "reassoc"}})
 def _dot(x, y):
-    total = x.dtype.type(0)
+    total = 0.0
     for i in range(x.size):
         total += x[i] * y[i]
     return total
@@ -312,7 +321,7 @@ def _by_mixing(q, n, m, ld, mixing, g_mean, g_covariance, slots, side, values, c
         values[m * ld + i] = cross[i]
     _clear(products)
     for i in range(0, m, LANES):
-        for t in range(0, count, _GROUP):
+        for t in range(0, count, GROUP):
             _mix_4(factors, count, t, values, ld, i, m + 1, products, t * ld + i, ld)
         _mix_1(last, 1, 0, side, ld, i, count, dc, i, 0)  # dc = -sum_s W_sq (2 v~_s + g_s alpha~)
     near = cross[:m]
@@ -324,7 +333,7 @@ def _by_mixing(q, n, m, ld, mixing, g_mean, g_covariance, slots, side, values, c
 
 
 @compiled(**FLAGS)
-def _backward(
+def backward(
     code,
     shape,
     rows,
@@ -340,30 +349,37 @@ def _backward(
     d_noises,
     d_kernel,
     d_mixing,
+    start,
+    stop,
 ):
-    """The gradients of a range of rows; see `gradient`."""
-    b, outputs, k = alpha.shape
+    """The gradients of the rows start .. stop, from those by mean (b, P) and covariance (b, P, P), symmetric.
+
+    d_targets, d_noises (b, k, P); d_kernel (b, Q, d + p); d_mixing (b, P, Q). Returns zero, or what `count_neighbours`
+    says of the first row of which the ids are wrong.
+    """
+    outputs, k = d_targets.shape[2], d_targets.shape[1]
     latents, d = inverse_lengths.shape
-    dtype = query.dtype
     ld, padded = _rounded(k, LANES) + LANES, mixing.shape[1]
-    count = _rounded(outputs + 1 + _rounded(outputs, _GROUP), _GROUP)  # slots: u, alpha, and v in whole groups
+    count = _rounded(outputs + 1 + _rounded(outputs, GROUP), GROUP)  # slots: u, alpha, and v in whole groups
     size = count * ld
-    raw, x = _aligned(d * ld, dtype), _aligned(d * ld, dtype)
-    values, cross = _aligned(ld * ld, dtype), _aligned(ld, dtype)
-    slope, near_slope = _aligned(ld * ld, dtype), _aligned(ld, dtype)
-    shape_slope, near_shape_slope = _aligned(ld * ld, dtype), _aligned(ld, dtype)
-    r2, dc = _aligned(ld, dtype), _aligned(ld, dtype)
-    weights, sums = _aligned(COLUMNS * ld, dtype), _aligned(d * LANES, dtype)
-    slots, sides = _aligned(outputs * size, dtype), _aligned(padded * size, dtype)
-    products, given = _aligned(size, dtype), _aligned(size, dtype).reshape(ld, count)
-    gains, unit = np.zeros((outputs + 1, _rounded(outputs, _GROUP)), dtype), np.ones(d, dtype)
+    raw, x = aligned(d * ld), aligned(d * ld)
+    values, cross = aligned(ld * ld), aligned(ld)
+    slope, near_slope = aligned(ld * ld), aligned(ld)
+    shape_slope, near_shape_slope = aligned(ld * ld), aligned(ld)
+    r2, dc = aligned(ld), aligned(ld)
+    weights, sums = aligned(COLUMNS * ld), aligned(d * LANES)
+    slots, sides = aligned(outputs * size), aligned(padded * size)
+    products, given = aligned(size), aligned(size).reshape(ld, count)
+    gains, unit = np.zeros((outputs + 1, _rounded(outputs, GROUP))), np.ones(d)
     own, w = slots.reshape(outputs, size), mixing.reshape(-1)
-    for r in range(b):
-        n = count_neighbours(ids[r])
+    for r in range(start, stop):
+        n = count_neighbours(ids[r], len(rows))
+        if n < 0:
+            return n
         m = _rounded(n, LANES)
         gm, gc = g_mean[r], g_covariance[r]
         _without_kernel(n, m, ld, alpha[r], beta[r], gm, gc, gains, own, weights, d_targets[r], d_noises[r])
-        for q in range(0, padded, _GROUP):  # projections W_q' (.) of all slots
+        for q in range(0, padded, GROUP):  # projections W_q' (.) of all slots
             for t in range(0, size, ld):
                 for i in range(t, t + m, LANES):
                     _mix_4(w, padded, q, slots, size, i, outputs, sides, q * size + i, size)
@@ -379,71 +395,4 @@ def _backward(
                 shape, x, ld, d, n, m, side, side[(outputs + 1) * ld :], outputs, dc, (slope, near_slope),
                 (shape_slope, near_shape_slope), weights, sums, d_kernel[r, q],
             )  # fmt: skip
-
-
-class FusedOutputs(NamedTuple):
-    """Moments for each of ks, and what the backward pass needs: O(b k P (P + 1)) numbers, none unless asked for."""
-
-    mean: np.ndarray  # (b, q, P)
-    covariance: np.ndarray  # (b, q, P, P)
-    quad: np.ndarray  # (b, q, P)
-    alpha: np.ndarray  # (b, P, k) K^-1 t
-    beta: np.ndarray  # (b, P, P, k) K^-1 c_s, the second for the outputs s of the query
-    jittered: int
-    constants: tuple[Any, ...]  # the kernel's code, shapes (p,), all rows and 1 / length (Q, d)
-
-
-def run(kernel: Kernel, problem: OutputProblem, ks: np.ndarray, *, differentiate: bool = False) -> FusedOutputs:
-    """The closed form given the first ks (q,) neighbours, in the precision of the query, its rows shared among threads.
-
-    Each row's numbers depend on that row alone, so the answer has the same bits for any number of threads.
-    """
-    query, ids, targets, noises = problem.query, problem.ids, problem.targets, problem.noises
-    if ids.size and int(ids.max()) >= len(problem.rows):  # compiled code would read foreign memory
-        raise IndexError(f"neighbour {int(ids.max())} does not exist: there are {len(problem.rows)} rows.")
-    if problem.log_shape.size != len(kernel.shapes):
-        raise ValueError(f"{problem.log_shape.size} log shapes for a kernel that has {len(kernel.shapes)}.")
-    (b, k, outputs), dtype = targets.shape, query.dtype
-    kept = b if differentiate else 0
-    alpha, beta = np.empty((kept, outputs, k), dtype), np.empty((kept, outputs, outputs, k), dtype)
-    mean, covariance, quad = (np.empty((b, len(ks), *last), dtype) for last in ((outputs,), (outputs,) * 2, (outputs,)))
-    jittered = np.zeros(b, np.int64)
-    constants = (kernel.code, np.exp(problem.log_shape), problem.rows, 1 / problem.lengths)
-    w, padding = problem.mixing, ((0, -outputs % LANES), (0, 0))
-    tiles = np.ascontiguousarray(np.einsum("pq,sq->qps", w, np.pad(w, padding))).reshape(w.shape[1], -1)
-    prior, ks = w @ w.T, ks.astype(np.int64)
-
-    def part(start: int, stop: int) -> None:
-        piece = slice(start, stop)
-        _forward(
-            *constants, tiles, prior, prior.diagonal().max(), query[piece], ids[piece], targets[piece], noises[piece],
-            ks, dtype.type(_JITTER[dtype]), differentiate, mean[piece], covariance[piece], quad[piece], alpha[piece],
-            beta[piece], jittered[piece],
-        )  # fmt: skip
-
-    in_threads(part, b, _SMALLEST_CHUNK)
-    return FusedOutputs(mean, covariance, quad, alpha, beta, int(np.count_nonzero(jittered)), constants)
-
-
-def gradient(problem: OutputProblem, result: FusedOutputs, grads: tuple[np.ndarray, np.ndarray]) -> OutputGradient:
-    """Gradients from those by the mean (b, P) and the covariance (b, P, P), symmetric.
-
-    Every row has gradients of its own, which are summed in the order of the rows: for any number of threads the same.
-    """
-    query, ids = problem.query, problem.ids
-    (latents, d), p = problem.lengths.shape, problem.log_shape.size
-    padded = np.pad(problem.mixing, ((0, 0), (0, -latents % _GROUP)))
-    by_targets, by_noises = np.empty_like(problem.targets), np.empty_like(problem.noises)
-    by_kernel = np.empty((len(query), latents, d + p), query.dtype)
-    by_mixing = np.empty((len(query), *problem.mixing.shape), query.dtype)
-
-    def part(start: int, stop: int) -> None:
-        piece = slice(start, stop)
-        _backward(
-            *result.constants, padded, query[piece], ids[piece], result.alpha[piece], result.beta[piece],
-            *(x[piece] for x in (*grads, by_targets, by_noises, by_kernel, by_mixing)),
-        )  # fmt: skip
-
-    in_threads(part, len(query), _SMALLEST_CHUNK)
-    total = by_kernel.sum(0)
-    return OutputGradient(total[:, :d], by_mixing.sum(0), total[:, d:].sum(0), by_targets, by_noises)
+    return 0

@@ -27,13 +27,25 @@ from nearfield.conditional._cholesky import FLAGS
 from nearfield.kernels import evaluate_profile
 
 
+NOT_A_ROW, GAP = -1, -2  # what `count_neighbours` says of ids that are wrong
+
+
 @njit(**FLAGS)
-def count_neighbours(ids):
-    """Neighbours before the first -1."""
-    n = 0
-    while n < ids.size and ids[n] >= 0:
-        n += 1
-    return n
+def count_neighbours(ids, rows):
+    """Neighbours before the first -1. NOT_A_ROW if there is an id of `rows` or more, GAP if there is one behind a -1.
+
+    All who read rows by these ids must ask first: compiled code would read foreign memory.
+    """
+    n, stopped, highest = 0, False, ids.dtype.type(-1)
+    for i in range(ids.size):
+        highest = max(highest, ids[i])
+        if ids[i] < 0:
+            stopped = True
+        elif stopped:
+            return GAP
+        else:
+            n += 1
+    return NOT_A_ROW if highest >= rows else n
 
 
 @njit(**FLAGS)
@@ -94,7 +106,7 @@ def cross_correlations(code, shape, x, ld, d, m, cross, slope, shape_slope, r2):
 
 @njit(**FLAGS)
 def _total(values, start, stop):
-    total = values.dtype.type(0)
+    total = 0.0
     for i in range(start, stop):
         total += values[i]
     return total
@@ -123,7 +135,7 @@ def _contract_both(x, ld, d, j, columns, start, m, weights, sums):
 
 
 @njit(**FLAGS)
-def jacobian(x, ld, d, n, m, slope, cross_slope, alpha, beta, scale2, weights, sums, out):
+def jacobian(x, ld, d, n, m, slope, cross_slope, alpha, beta, weights, sums, out):
     """out[w, e] = d (mean, variance)[w] / d log length[e], from slopes that were kept."""
     sums[:] = 0
     half = weights[2 * COLUMNS * ld :]
@@ -140,11 +152,11 @@ def jacobian(x, ld, d, n, m, slope, cross_slope, alpha, beta, scale2, weights, s
     for e in range(d):
         first = e * 2 * LANES
         out[0, e] = 2 * _total(sums, first, first + LANES)
-        out[1, e] = -4 * scale2 * _total(sums, first + LANES, first + 2 * LANES)
+        out[1, e] = -4 * _total(sums, first + LANES, first + 2 * LANES)
 
 
 @njit(**FLAGS)
-def shape_jacobian(ld, n, shape_slope, cross_slope, alpha, beta, scale2, out):
+def shape_jacobian(ld, n, shape_slope, cross_slope, alpha, beta, out):
     """out[w] = d (mean, variance)[w] / d log shape."""
     t0, t1 = 0.0, 0.0
     for j in range(n):
@@ -154,7 +166,7 @@ def shape_jacobian(ld, n, shape_slope, cross_slope, alpha, beta, scale2, out):
             t1 += 2 * h * beta[i] * beta[j]
         t0 += cross_slope[j] * alpha[j]
         t1 -= 2 * cross_slope[j] * beta[j]
-    out[0], out[1] = t0, t1 * scale2
+    out[0], out[1] = t0, t1
 
 
 @njit(**FLAGS)
@@ -164,7 +176,7 @@ def contract_slopes(code, shape, x, ld, d, n, m, u, v, pairs, dc, value, slope, 
     The slopes are built anew, COLUMNS columns at a time, with u[p * ld + i] and v[p * ld + i], zero in the padding.
     """
     sums[:] = 0
-    by_shape = sums.dtype.type(0)
+    by_shape = 0.0
     for j in range(0, n, COLUMNS):
         start = (j // LANES) * LANES
         for c in range(COLUMNS):
@@ -208,7 +220,7 @@ def contract_kept(shape, x, ld, d, n, m, u, v, pairs, dc, slopes, shape_slopes, 
     for e in range(d):
         out[e] = -2 * _total(sums, e * LANES, (e + 1) * LANES)
     if shape.size:
-        by_shape = sums.dtype.type(0)
+        by_shape = 0.0
         for j in range(0, n, COLUMNS):
             pair_weights(shape_slopes[0], j * ld, ld, j, (j // LANES) * LANES, m, u, v, pairs, weights, 0)
             for c in range(min(COLUMNS, n - j)):

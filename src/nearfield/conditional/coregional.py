@@ -15,150 +15,162 @@ With alpha = K^-1 t, beta_s = K^-1 c_s and incoming gradients g (P,) and G (P, P
     v_s = sum_t G_st beta_t - g_s alpha     dK = sum_s (beta_s v_s' + v_s beta_s') / 2     d C0 = G
     dc_s = g_s alpha - 2 sum_t G_st beta_t     dt = sum_s g_s beta_s     d noises = diag(dK)
 
-An output that was not observed has target 0 and a noise variance of MISSING.
+Noises v are in the unit of K. An output that was not observed has an infinite one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
+from nearfield._simd import LANES
+from nearfield._threads import in_threads
 from nearfield._types import Neighbourhood
-from nearfield.conditional import _batched_blocks, _blocks
-from nearfield.conditional._batched_blocks import OutputGradient, OutputProblem
-from nearfield.conditional._engines import check_ascending, check_engine, run_engine, tensor
+from nearfield.conditional import _blocks
+from nearfield.conditional._checks import (
+    SMALLEST_CHUNK,
+    arrays,
+    ascending,
+    check_inputs,
+    check_shapes,
+    numbers,
+    refuse_ids,
+)
 from nearfield.kernels import Kernel
 
-MISSING = 1e30  # noise variance of an output that was not observed; its square is not needed, so float32 holds it
+__all__ = ["ConditionedOutputs", "OutputSlopes", "condition_outputs"]
 
 
-@dataclass(frozen=True)
-class OutputMoments:
-    """Mean (b, P), covariance (b, P, P) and quad (b, P) of the outputs; (b, q, ..) for q numbers of neighbours.
+class OutputSlopes(NamedTuple):
+    """Gradients of a sum over rows by what the moments depend on."""
 
-    jittered: how many rows needed extra jitter before their matrix could be factorised.
+    log_lengths: np.ndarray  # (Q, d)
+    log_shape: np.ndarray  # (p,)
+    mixing: np.ndarray  # (P, Q)
+    targets: np.ndarray  # (b, k, P)
+    noises: np.ndarray  # (b, k, P)
+
+
+class _Kept(NamedTuple):
+    """What the gradient needs: O(b k P (P + 1)) numbers."""
+
+    alpha: np.ndarray  # (b, P, k) K^-1 t
+    beta: np.ndarray  # (b, P, P, k) K^-1 c_s, the second for the outputs s of the query
+
+
+class ConditionedOutputs:
+    """Moments of the outputs for each of q numbers of neighbours.
+
+    mean, quad: (b, q, P); covariance: (b, q, P, P); jittered: how many rows needed extra jitter before their matrix
+    could be factorised.
     """
 
-    mean: torch.Tensor
-    covariance: torch.Tensor
-    quad: torch.Tensor
-    jittered: int = 0
+    __slots__ = ("_constants", "_kept", "_mixing", "_neighbourhood", "covariance", "jittered", "mean", "quad")
+
+    def __init__(
+        self,
+        moments: tuple[np.ndarray, np.ndarray, np.ndarray],
+        jittered: int,
+        constants: tuple[Any, ...],
+        mixing: np.ndarray,
+        neighbourhood: Neighbourhood,
+        kept: _Kept | None,
+    ) -> None:
+        self.mean, self.covariance, self.quad = moments
+        self.jittered = jittered
+        self._constants, self._mixing = constants, mixing
+        self._neighbourhood, self._kept = neighbourhood, kept
+
+    def slopes(self, by_mean: np.ndarray, by_covariance: np.ndarray) -> OutputSlopes:
+        """Gradients from those by mean (b, P) and by covariance (b, P, P), or by the variances alone (b, P).
+
+        Every row has gradients of its own, which are summed in the order of the rows: the same for any number of
+        threads.
+        """
+        n, kept = self._neighbourhood, self._kept
+        if kept is None or self.mean.shape[1] != 1:
+            raise RuntimeError(
+                "slopes need condition_outputs(.., differentiate=True) and a single number of neighbours."
+            )
+        g_mean, g_covariance = numbers(by_mean), numbers(by_covariance)
+        (b, _, outputs), (latents, d) = n.targets.shape, self._constants[3].shape
+        if g_mean.shape != (b, outputs) or g_covariance.shape not in ((b, outputs), (b, outputs, outputs)):
+            raise ValueError(
+                f"gradients by mean {g_mean.shape} and by covariance {g_covariance.shape} do not fit {outputs} outputs "
+                f"of {b} rows: expected (b, P), and (b, P, P) or (b, P)."
+            )
+        if g_covariance.ndim == 2:
+            g_covariance = g_covariance[:, :, None] * np.eye(outputs)
+        else:
+            g_covariance = (g_covariance + g_covariance.transpose(0, 2, 1)) / 2
+        padded = np.pad(self._mixing, ((0, 0), (0, -latents % _blocks.GROUP)))
+        by_targets, by_noises = np.empty(n.targets.shape), np.empty(n.noises.shape)
+        by_kernel = np.empty((b, latents, d + self._constants[1].size))
+        by_mixing = np.empty((b, outputs, latents))
+
+        def part(start: int, stop: int) -> None:
+            status = _blocks.backward(
+                *self._constants, padded, n.query, n.ids, *kept, g_mean, g_covariance,
+                by_targets, by_noises, by_kernel, by_mixing, start, stop,
+            )  # fmt: skip
+            refuse_ids(status, n)
+
+        in_threads(part, b, SMALLEST_CHUNK)
+        total = by_kernel.sum(axis=0)
+        return OutputSlopes(total[:, :d], total[:, d:].sum(axis=0), by_mixing.sum(axis=0), by_targets, by_noises)
 
 
 def condition_outputs(
     kernel: Kernel,
-    log_lengths: torch.Tensor,
-    mixing: torch.Tensor,
-    log_shape: torch.Tensor,
+    log_lengths: np.ndarray,
+    log_shape: np.ndarray,
+    mixing: np.ndarray,
     neighbourhood: Neighbourhood,
-    engine: str = "fused",
-) -> OutputMoments:
-    """Moments of each row given its neighbours; log_lengths (Q, d), mixing (P, Q), targets and noises (b, k, P).
-
-    Mean and covariance are differentiable by all of these and by log_shape (p,), quad is not.
-    """
-    n = neighbourhood
-    mean, covariance, quad, jittered = _Condition.apply(
-        log_lengths,
-        mixing,
-        log_shape,
-        n.targets,
-        n.noises,
-        n.query,
-        n.rows,
-        n.ids,
-        kernel,
-        check_engine(engine, n.query),
-    )
-    return OutputMoments(mean, covariance, quad, int(jittered))
-
-
-def condition_outputs_nested(
-    kernel: Kernel,
-    log_lengths: torch.Tensor,
-    mixing: torch.Tensor,
-    log_shape: torch.Tensor,
-    neighbourhood: Neighbourhood,
-    engine: str = "fused",
+    ks: np.ndarray | None = None,
     *,
-    ks: np.ndarray,
-) -> OutputMoments:
-    """Moments (b, q, ..): entry i is given the first ks[i] neighbours, or all of a row that has fewer; no gradient.
+    differentiate: bool = False,
+) -> ConditionedOutputs:
+    """Moments of each row given its neighbours.
 
-    ks: (q,) ascending numbers of neighbours. One factorisation serves all.
+    log_lengths: (Q, d); log_shape: (p,); mixing: (P, Q); targets and noises of the neighbourhood (b, k, P);
+    ks: (q,) ascending numbers of neighbours, all k alone if not given. Entry i of the moments is given the first ks[i]
+    neighbours, or all of a row that has fewer; one factorisation serves all.
+    differentiate: keep what `ConditionedOutputs.slopes` needs.
     """
-    n, ks = neighbourhood, np.asarray(ks)
-    check_ascending(ks)
-    with torch.no_grad():
-        problem = _problem(log_lengths, mixing, log_shape, n.targets, n.noises, n.query, n.rows, n.ids)
-        _, result = run_engine(_blocks, _batched_blocks, kernel, problem, check_engine(engine, n.query), ks)
-    mean, covariance, quad = (tensor(x) for x in result[:3])
-    return OutputMoments(mean, covariance, quad, result.jittered)
-
-
-def _problem(
-    log_lengths: torch.Tensor,
-    mixing: torch.Tensor,
-    log_shape: torch.Tensor,
-    targets: torch.Tensor,
-    noises: torch.Tensor,
-    query: torch.Tensor,
-    rows: torch.Tensor,
-    ids: torch.Tensor,
-) -> OutputProblem:
-    expected = (*ids.shape, len(mixing))
-    if targets.shape != expected or noises.shape != expected:
+    n = arrays(neighbourhood)
+    ks = ascending(ks, n.ids.shape[-1])
+    log_lengths, log_shape, w = np.asarray(log_lengths), np.asarray(log_shape), numbers(mixing)
+    expected = (*n.ids.shape, len(w))
+    if n.targets.shape != expected or n.noises.shape != expected:
         raise ValueError(
-            f"targets {tuple(targets.shape)} and noises {tuple(noises.shape)} do not fit neighbours "
-            f"{tuple(ids.shape)} and mixing {tuple(mixing.shape)}: expected (b, k, P), (b, k, P), (b, k) and (P, Q)."
+            f"targets {n.targets.shape} and noises {n.noises.shape} do not fit neighbours {n.ids.shape} "
+            f"and mixing {w.shape}: expected (b, k, P), (b, k, P), (b, k) and (P, Q)."
         )
-    d = query.shape[-1]
-    if log_lengths.shape != (mixing.shape[1], d) or rows.shape[1] != d or query.shape != (len(ids), d):
+    if log_lengths.ndim != 2 or len(log_lengths) != w.shape[1]:
         raise ValueError(
-            f"log length scales {tuple(log_lengths.shape)}, query {tuple(query.shape)} and rows {tuple(rows.shape)} "
-            f"do not fit mixing {tuple(mixing.shape)}: expected (Q, d), (b, d), (n, d) and (P, Q)."
+            f"log length scales {log_lengths.shape} do not fit mixing {w.shape}: expected (Q, d) and (P, Q)."
         )
-    rows, lengths, mixing, log_shape, targets, noises = (
-        x.to(query.dtype) for x in (rows, log_lengths.exp(), mixing, log_shape, targets, noises)
+    check_inputs(n, log_lengths.shape[1])
+    check_shapes(kernel, log_shape)
+    b, k, outputs = expected
+    held = b if differentiate else 0
+    kept = _Kept(np.empty((held, outputs, k)), np.empty((held, outputs, outputs, k)))
+    q = ks.size
+    moments = np.empty((b, q, outputs)), np.empty((b, q, outputs, outputs)), np.empty((b, q, outputs))
+    jittered = np.zeros(b, np.int64)
+    constants = (kernel.code, np.exp(log_shape), n.rows, np.exp(-log_lengths))
+    tiles = (np.pad(w, ((0, -outputs % LANES), (0, 0))) * w[:, None]).reshape(-1, w.shape[1]).T.copy()
+    prior = (w[:, None] * w).sum(axis=-1)
+
+    def part(start: int, stop: int) -> None:
+        status = _blocks.forward(
+            *constants, tiles, prior, n.query, n.ids, n.targets, n.noises, ks, differentiate, *moments, *kept,
+            jittered, start, stop,
+        )  # fmt: skip
+        refuse_ids(status, n)
+
+    in_threads(part, b, SMALLEST_CHUNK)
+    return ConditionedOutputs(
+        moments, int(np.count_nonzero(jittered)), constants, w, n, kept if differentiate else None
     )
-    return OutputProblem(query, rows, lengths, mixing, log_shape, ids, targets, noises)
-
-
-class _Condition(torch.autograd.Function):
-    """Joins the engines to torch. Forward keeps alpha and beta: O(b k P (P + 1)) numbers."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        log_lengths: torch.Tensor,
-        mixing: torch.Tensor,
-        log_shape: torch.Tensor,
-        targets: torch.Tensor,
-        noises: torch.Tensor,
-        query: torch.Tensor,
-        rows: torch.Tensor,
-        ids: torch.Tensor,
-        kernel: Kernel,
-        engine: str,
-    ) -> Any:
-        problem = _problem(log_lengths, mixing, log_shape, targets, noises, query, rows, ids)
-        every, differentiate = np.array([ids.shape[1]]), any(ctx.needs_input_grad)
-        ctx.problem, ctx.result = run_engine(_blocks, _batched_blocks, kernel, problem, engine, every, differentiate)
-        ctx.kernel = kernel
-        mean, covariance, quad = (tensor(x[:, 0]) for x in ctx.result[:3])
-        ctx.mark_non_differentiable(quad)
-        return mean, covariance, quad, ctx.result.jittered
-
-    @staticmethod
-    def backward(ctx: Any, *incoming: Any) -> Any:
-        g_mean, g_covariance = incoming[0], (incoming[1] + incoming[1].mT) / 2
-        by: OutputGradient
-        if isinstance(ctx.result, _batched_blocks.BatchedOutputs):
-            by = _batched_blocks.gradient(ctx.kernel, ctx.problem, ctx.result, (g_mean, g_covariance))
-        else:
-            arrays = np.ascontiguousarray(g_mean.numpy()), np.ascontiguousarray(g_covariance.numpy())
-            by = _blocks.gradient(ctx.problem, ctx.result, arrays)
-        return *(tensor(x) for x in by), *(None,) * 5

@@ -1,111 +1,133 @@
 """The joint density of a row and its neighbours: what MLL-k maximises, against the conditional one of LOO-k.
 
-    log p(t) = -1/2 t' K^-1 t - 1/2 log |K| - k/2 log 2 pi
-    d log p / d K = (alpha alpha' - K^-1) / 2     alpha = K^-1 t
+With M = K / s^2 for a kernel scale s, that is, correlations and relative noises:
 
-Unlike the conditional, its gradient is of full rank: the inverse is needed. It serves as a baseline, in torch, some
-rows at a time.
+    log p(t) = -1/2 t' M^-1 t / s^2 - 1/2 log |M| - k log s - k/2 log 2 pi
+    d log p / d M = (alpha alpha' / s^2 - M^-1) / 2     alpha = M^-1 t
+
+Unlike the conditional, its gradient is of full rank: the inverse is needed. It serves as a baseline, in numpy, some
+rows at a time; no row's numbers depend on the others.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import NamedTuple
 
-import torch
+import numpy as np
 
-from nearfield._types import KernelParameters
-from nearfield.conditional.batched import _factorise
-from nearfield.kernels import Kernel
+from nearfield._types import Neighbourhood
+from nearfield.conditional._checks import check_shapes, numbers, refuse_ids
+from nearfield.conditional._fused import JITTER, MOST_JITTER
+from nearfield.conditional._slopes import NOT_A_ROW
+from nearfield.kernels import Kernel, profile
 
 _CHUNK_NUMBERS = 2**20  # of a matrix (b, k, k) held at a time
 
 
+class JointSlopes(NamedTuple):
+    """Derivatives of each row's log density."""
+
+    log_lengths: np.ndarray  # (b, d)
+    log_scale: np.ndarray  # (b,)
+    log_shape: np.ndarray  # (b, p)
+    targets: np.ndarray  # (b, k)
+    noises: np.ndarray  # (b, k)
+
+
 def joint_log_density(
     kernel: Kernel,
-    parameters: KernelParameters,
-    rows: torch.Tensor,
-    ids: torch.Tensor,
-    targets: torch.Tensor,
-    noises: torch.Tensor,
-) -> torch.Tensor:
-    """log density (b,) of the targets (b, k) of the rows ids (b, k), -1 for none, with noise variances (b, k).
+    log_lengths: np.ndarray,
+    log_scale: float | np.ndarray,
+    log_shape: np.ndarray,
+    rows: np.ndarray,
+    ids: np.ndarray,
+    targets: np.ndarray,
+    noises: np.ndarray,
+) -> tuple[np.ndarray, JointSlopes]:
+    """Log density (b,) of the targets (b, k) of the rows ids (b, k), -1 for none, and its derivatives.
 
-    rows: (n, d) inputs. Differentiable by the parameters, targets and noises.
+    log_lengths: (d,); log_scale: (); log_shape: (p,); rows: (n, d) inputs; noises: (b, k) variances relative to the
+    kernel's variance, infinite for a target that was not observed.
     """
-    p = parameters
-    density: torch.Tensor = _Joint.apply(
-        p.log_lengths, p.log_scale, p.log_shape, targets, noises, rows, ids, kernel
-    )  # fmt: skip
-    return density
-
-
-class _Joint(torch.autograd.Function):
-    """Keeps the derivatives of each row's density, which are known once it is."""
-
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> torch.Tensor:
-        log_lengths, log_scale, log_shape, targets, noises, rows, ids, kernel = given
-        size = max(1, _CHUNK_NUMBERS // max(1, ids.shape[1] ** 2))
-        lengths, scale2 = log_lengths.exp(), (2 * log_scale).exp()
-        parts = [
-            _chunk(
-                kernel, lengths, scale2, log_shape, targets[i : i + size], noises[i : i + size], rows, ids[i : i + size]
-            )
-            for i in range(0, len(ids), size)
-        ]
-        density, *derivatives = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
-        ctx.save_for_backward(*derivatives)
-        return density
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, incoming: torch.Tensor) -> Any:
-        by_lengths, by_scale, by_shape, by_targets, by_noises = ctx.saved_tensors
-        g = incoming[:, None]
-        return (
-            incoming @ by_lengths,
-            incoming @ by_scale,
-            incoming @ by_shape,
-            g * by_targets,
-            g * by_noises,
-            *(None,) * 3,
+    rows, targets, noises, ids = numbers(rows), numbers(targets), numbers(noises), np.asarray(ids)
+    log_lengths, log_shape = numbers(log_lengths), numbers(log_shape)
+    check_shapes(kernel, log_shape)
+    if targets.shape != ids.shape or noises.shape != ids.shape or rows.shape[1:] != log_lengths.shape:
+        raise ValueError(
+            f"targets {targets.shape}, noises {noises.shape} and rows {rows.shape} do not fit neighbours {ids.shape} "
+            f"and {log_lengths.size} length scales: expected (b, k), (b, k), (n, d) and (b, k)."
         )
+    if ids.size and int(ids.max()) >= len(rows):
+        refuse_ids(NOT_A_ROW, Neighbourhood(rows, rows, ids, targets, noises))
+    size = max(1, _CHUNK_NUMBERS // max(1, ids.shape[1] ** 2))
+    lengths, scale2 = np.exp(log_lengths), math.exp(2 * float(log_scale))
+    parts = []
+    for start in range(0, max(1, len(ids)), size):
+        piece = slice(start, start + size)
+        parts.append(_chunk(kernel, lengths, scale2, log_shape, rows, ids[piece], targets[piece], noises[piece]))
+    density, *slopes = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
+    return density, JointSlopes(*slopes)
 
 
 def _chunk(
     kernel: Kernel,
-    lengths: torch.Tensor,
-    scale2: torch.Tensor,
-    log_shape: torch.Tensor,
-    targets: torch.Tensor,
-    noises: torch.Tensor,
-    rows: torch.Tensor,
-    ids: torch.Tensor,
-) -> tuple[torch.Tensor, ...]:
-    """Densities (b,) and derivatives by log lengths (b, d), log scale (b,), log shapes (b, p), targets and noises."""
-    valid = ids >= 0
+    lengths: np.ndarray,
+    scale2: float,
+    log_shape: np.ndarray,
+    rows: np.ndarray,
+    ids: np.ndarray,
+    targets: np.ndarray,
+    noises: np.ndarray,
+) -> tuple[np.ndarray, ...]:
+    """Densities (b,) and what `JointSlopes` holds of some rows."""
+    valid = (ids >= 0) & (noises != np.inf)
     both = valid[:, :, None] & valid[:, None, :]
-    x = rows[ids.clamp_min(0)] / lengths
-    columns = range(x.shape[-1])
+    x = rows[np.maximum(ids, 0)] / lengths
+    k, columns = ids.shape[1], range(x.shape[2])
 
-    def squares(e: int) -> torch.Tensor:
-        return (x[:, :, None, e] - x[:, None, :, e]).square()
+    def squares(e: int) -> np.ndarray:
+        return np.square(x[:, :, None, e] - x[:, None, :, e])
 
-    profile = kernel.profile(sum((squares(e) for e in columns), torch.zeros(())), log_shape)
-    matrix = torch.where(both, scale2 * profile.value, 0) + torch.diag_embed(torch.where(valid, noises, 1.0))
-    factor, _ = _factorise(matrix[:, None], scale2.reshape(1))
-    factor = factor[:, 0]
-    t = torch.where(valid, targets, 0.0)
-    alpha = torch.cholesky_solve(t[..., None], factor)[..., 0]
-    log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    density = -0.5 * ((alpha * t).sum(-1) + log_det + valid.sum(-1).to(t.dtype) * math.log(2 * math.pi))
-    by_matrix = 0.5 * (alpha[:, :, None] * alpha[:, None, :] - torch.cholesky_inverse(factor))
-    by_matrix = torch.where(both, by_matrix, 0)
-    weighted = -2 * scale2 * by_matrix * profile.slope
-    by_lengths = torch.stack([(weighted * squares(e)).sum((1, 2)) for e in columns], -1)
-    by_scale = 2 * scale2 * (by_matrix * profile.value).sum((1, 2))
-    by_shape = by_lengths[:, :0]
-    if profile.shape_slope is not None:
-        by_shape = (scale2 * by_matrix * profile.shape_slope).sum((1, 2))[:, None]
-    return density, by_lengths, by_scale, by_shape, -alpha, by_matrix.diagonal(dim1=-2, dim2=-1)
+    r2 = np.zeros(both.shape)
+    for e in columns:
+        r2 += squares(e)
+    value, slope, shape_slope = profile(kernel, r2, log_shape)
+    matrix = np.where(both, value, 0.0)
+    matrix[:, range(k), range(k)] = 1 + np.where(valid, noises, 0.0)  # the identity where there is no neighbour
+    matrix = _with_jitter(matrix)
+    inverse = np.linalg.inv(matrix)
+    log_det = np.linalg.slogdet(matrix)[1]
+    t = np.where(valid, targets, 0.0)
+    alpha = np.matmul(inverse, t[..., None])[..., 0]
+    count, quad = valid.sum(axis=1), (alpha * t).sum(axis=1) / scale2
+    density = -0.5 * (quad + log_det + count * math.log(2 * math.pi * scale2))
+    by_matrix = np.where(both, 0.5 * (alpha[:, :, None] * alpha[:, None, :] / scale2 - inverse), 0.0)
+    weighted = -2 * by_matrix * slope
+    by_lengths = np.stack([(weighted * squares(e)).sum(axis=(1, 2)) for e in columns], axis=-1)
+    by_shape = np.empty((len(ids), 0))
+    if shape_slope is not None:
+        by_shape = (by_matrix * shape_slope).sum(axis=(1, 2))[:, None]
+    return density, by_lengths, quad - count, by_shape, -alpha / scale2, by_matrix.diagonal(axis1=1, axis2=2)
+
+
+def _with_jitter(matrices: np.ndarray) -> np.ndarray:
+    """The matrices (b, k, k), those that are not positive definite with as much jitter as makes them so."""
+    try:
+        np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        return np.stack([_jittered(matrix) for matrix in matrices])
+    return matrices
+
+
+def _jittered(matrix: np.ndarray) -> np.ndarray:
+    tried, extra = matrix, 0.0
+    while extra < MOST_JITTER:
+        try:
+            np.linalg.cholesky(tried)
+        except np.linalg.LinAlgError:
+            extra = max(JITTER, extra * 10)
+            tried = matrix + extra * np.eye(len(matrix))
+        else:
+            return tried
+    return np.full_like(matrix, np.nan)  # the matrix was not finite

@@ -1,0 +1,59 @@
+"""What both closed forms, of latent functions apart and of mixed outputs, ask of what they are given."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nearfield._types import Neighbourhood
+from nearfield.conditional._slopes import GAP
+from nearfield.kernels import Kernel
+
+SMALLEST_CHUNK = 16  # rows: below it, starting a thread costs more than it saves
+
+
+def numbers(x: np.ndarray) -> np.ndarray:
+    """As compiled code wants it: float64, one row after the other in memory."""
+    return np.ascontiguousarray(x, dtype=np.float64)
+
+
+def arrays(n: Neighbourhood) -> Neighbourhood:
+    """The same neighbourhood as compiled code wants it."""
+    ids = np.ascontiguousarray(n.ids, dtype=np.int64)
+    return Neighbourhood(numbers(n.query), numbers(n.rows), ids, numbers(n.targets), numbers(n.noises))
+
+
+def ascending(ks: np.ndarray | None, k: int) -> np.ndarray:
+    """Numbers of neighbours (q,), all k alone if none are given."""
+    if ks is None:
+        return np.array([k], dtype=np.int64)
+    ks = np.ascontiguousarray(ks, dtype=np.int64)
+    if ks.ndim != 1 or (np.diff(ks, prepend=0) < 0).any():
+        raise ValueError(f"ks must be numbers of neighbours in ascending order, got {ks}.")
+    return ks
+
+
+def check_inputs(n: Neighbourhood, d: int) -> None:
+    """Queries (b, d) and rows (n, d) that fit the neighbours and d length scales."""
+    if n.ids.ndim != 2 or n.query.shape != (len(n.ids), d) or n.rows.ndim != 2 or n.rows.shape[1] != d:
+        raise ValueError(
+            f"query {n.query.shape}, rows {n.rows.shape} and neighbours {n.ids.shape} do not fit {d} length scales: "
+            "expected (b, d), (n, d) and (b, k)."
+        )
+
+
+def check_shapes(kernel: Kernel, log_shape: np.ndarray) -> None:
+    if log_shape.shape != (len(kernel.shapes),):
+        raise ValueError(f"log shapes {log_shape.shape} for a kernel that has {len(kernel.shapes)}.")
+
+
+def refuse_ids(status: int, n: Neighbourhood) -> None:
+    """Raise what `count_neighbours` found wrong with the ids of a row, if it did."""
+    if status == 0:
+        return
+    if status == GAP:
+        gaps = (n.ids[:, 1:] >= 0) & (n.ids[:, :-1] < 0)
+        row = int(np.argmax(gaps.any(axis=1)))
+        raise ValueError(
+            f"the neighbours of row {row} have a -1 before the last of them: expected -1 only behind the last one."
+        )
+    raise IndexError(f"neighbour {int(n.ids.max())} does not exist: there are {len(n.rows)} rows.")

@@ -1,0 +1,278 @@
+"""The closed form in compiled code: each neighbourhood is built, factorised and differentiated inside the cache.
+
+For one row, the k x k matrix K lies in the columns of a workspace with further rows below it: the cross-covariances c,
+and the targets t of every latent function that shares the noises. Factorising the columns of K then turns these rows
+into b' = (L^-1 c)' and a' = (L^-1 t)' on the way. Rows are padded with the identity to a multiple of LANES, which
+changes nothing; so are missing neighbours. Latent functions with noises of their own share the correlations alone.
+
+A target that was not observed has an infinite noise: its pivot is infinite, and so its column of L, a and b are zero
+there, as if it were not in the matrix.
+
+The backward pass takes alpha and beta from the forward pass, builds the slopes of the correlations again, a few columns
+at a time, and contracts them once with the weights of all latent functions together. For a single latent function this
+costs more than it saves: there the forward pass writes the Jacobian of mean and variance, (2, d) numbers a row, while
+the slopes are still in the cache, and only a gradient by quad, which training never asks for, needs the slopes again.
+"""
+
+# mypy: disallow-untyped-defs=False, check-untyped-defs=False
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from nearfield._compiled import compiled
+from nearfield._simd import COLUMNS, LANES, PANEL
+from nearfield.conditional._cholesky import FLAGS, factorise, solve_back
+from nearfield.conditional._slopes import (
+    contract_slopes,
+    correlations,
+    count_neighbours,
+    cross_correlations,
+    gather,
+    jacobian,
+    shape_jacobian,
+)
+
+JITTER = 1e-10  # of the first retry, relative to the kernel's variance
+MOST_JITTER = 1e3  # enough for any finite matrix
+
+
+@njit(**FLAGS)
+def aligned(size):
+    """An empty array that begins where a cache line does."""
+    array = np.empty(size + 8)
+    first = (64 - array.ctypes.data % 64) % 64 // 8
+    return array[first : first + size]
+
+
+@njit(**FLAGS)
+def _copy(base, ld, n, m, a):
+    """The lower triangle of the columns 0 .. n, as `correlations` fills it."""
+    for j in range(n):
+        for i in range(j * ld + (j // LANES) * LANES, j * ld + m):
+            a[i] = base[i]
+
+
+@njit(**FLAGS)
+def _complete(a, ld, n, m, below, noises, f, extra, cross, targets, first, count):
+    """The diagonal and the rows below: the cross-covariances in row m, `count` targets after it, then zeros.
+
+    The noises are column f of (k, R), the targets the columns first .. first + count of (k, C).
+    """
+    for j in range(n):
+        last = j * ld + m
+        for i in range(below):
+            a[last + i] = 0
+        a[j * ld + j] = 1 + noises[j, f] + extra
+        a[last] = cross[j]
+        if noises[j, f] != np.inf:  # a target that was not observed may be anything, even not a number
+            for t in range(count):
+                a[last + 1 + t] = targets[j, first + t]
+    for j in range(n, m):
+        for i in range((j // LANES) * LANES, m + below):
+            a[j * ld + i] = 0
+        a[j * ld + j] = 1
+
+
+@njit(**FLAGS)
+def _sum_up(a, ld, n, m, side, ks, mean, variance, quad):
+    """Moments from running sums of a * b, b * b, a * a, given the first ks[0], ks[1], .. neighbours, or all n."""
+    ab, bb, aa = 0.0, 0.0, 0.0
+    j = 0
+    for i in range(ks.size):
+        while j < min(ks[i], n):
+            v, u = a[j * ld + m], a[j * ld + side]
+            ab += u * v
+            bb += v * v
+            aa += u * u
+            j += 1
+        mean[i], variance[i], quad[i] = ab, max(1 - bb, 0.0), aa
+
+
+@compiled(**FLAGS)
+def forward(
+    code,
+    shape,
+    rows,
+    inverse_lengths,
+    query,
+    ids,
+    targets,
+    noises,
+    ks,
+    differentiate,
+    mean,
+    variance,
+    quad,
+    alpha,
+    beta,
+    jacobians,
+    jittered,
+    start,
+    stop,
+):
+    """The closed form for the rows start .. stop: moments, and for the gradient alpha, beta and Jacobians.
+
+    mean, quad (b, q, C); variance (b, q, R); alpha (b, C, k) and beta (b, R, k) if `differentiate`; for C = 1 also
+    jacobians (b, 2, d + p) of mean and variance by log length scales and log shapes. Returns zero, or what
+    `count_neighbours` says of the first row of which the ids are wrong.
+    """
+    _, k, latents = targets.shape
+    factors = noises.shape[2]
+    count = latents // factors  # targets of one factorisation
+    d = query.shape[1]
+    kp = (k + LANES - 1) // LANES * LANES
+    below = (count + LANES) // LANES * LANES
+    ld = kp + below
+    keep = ld if jacobians.size else 0
+    kept = max(kp * keep, ld)
+    a = aligned(kp * ld)
+    base = aligned(kp * ld if factors > 1 else 0)
+    x = aligned(d * ld)
+    slope, shape_slope = aligned(kept), aligned(kept)
+    cross, cross_slope, cross_shape_slope = aligned(ld), aligned(ld), aligned(ld)
+    r2 = aligned(ld)
+    inverse = np.empty(PANEL)
+    lines = aligned(kp * LANES)
+    solved = aligned((count + 1) * kp).reshape(count + 1, kp)
+    weights = aligned((2 * COLUMNS + 1) * ld)
+    sums = aligned(d * 2 * LANES)
+    for r in range(start, stop):
+        n = count_neighbours(ids[r], len(rows))
+        if n < 0:
+            return n
+        m = (n + LANES - 1) // LANES * LANES
+        gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
+        cross_correlations(code, shape, x, ld, d, m, cross, cross_slope, cross_shape_slope, r2)
+        if factors > 1:
+            correlations(code, shape, x, ld, d, n, m, base, slope, shape_slope, keep, r2)
+        for f in range(factors):
+            first = f * count
+            extra, done = 0.0, False
+            while not done and extra < MOST_JITTER:
+                if factors > 1:
+                    _copy(base, ld, n, m, a)
+                else:
+                    correlations(code, shape, x, ld, d, n, m, a, slope, shape_slope, keep, r2)
+                _complete(a, ld, n, m, below, noises[r], f, extra, cross, targets[r], first, count)
+                done = factorise(a, ld, m, below, inverse)
+                if not done:
+                    extra = max(JITTER, extra * 10)
+                    jittered[r] += 1
+            if not done:  # the matrix was not finite
+                a[:] = np.nan
+            for t in range(count):
+                c = first + t
+                _sum_up(a, ld, n, m, m + 1 + t, ks, mean[r, :, c], variance[r, :, f], quad[r, :, c])
+            if differentiate:
+                solve_back(a, ld, m, count + 1, lines, solved)
+                for i in range(k):
+                    beta[r, f, i] = solved[0, i] if i < n else 0
+                for t in range(count):
+                    for i in range(k):
+                        alpha[r, first + t, i] = solved[t + 1, i] if i < n else 0
+        if keep:
+            full_beta, full_alpha, out = solved[0], solved[1], jacobians[r]
+            jacobian(x, ld, d, n, m, slope, cross_slope, full_alpha, full_beta, weights, sums, out)
+            if shape.size:
+                shape_jacobian(ld, n, shape_slope, cross_shape_slope, full_alpha, full_beta, out[:, d])
+    return 0
+
+
+@njit(**FLAGS)
+def _without_kernel(n, ld, count, alpha, beta, gm, gv, gq, with_quad, u, dt, dv):
+    """dt and dv, which need no kernel; u = g_v beta - g_m alpha on the way."""
+    for f in range(len(beta)):
+        b, w = beta[f], u[f * ld : (f + 1) * ld]
+        for i in range(n):
+            w[i] = gv[f] * b[i]
+            dv[i, f] = 0
+        for c in range(f * count, (f + 1) * count):
+            a, g = alpha[c], gm[c]
+            for i in range(n):
+                w[i] -= g * a[i]
+                dt[i, c] = g * b[i]
+            if with_quad:
+                q = gq[c]
+                for i in range(n):
+                    dt[i, c] += 2 * q * a[i]
+                    dv[i, f] -= q * a[i] * a[i]
+        for i in range(n):
+            dv[i, f] += w[i] * b[i]
+    for i in range(n, len(dt)):
+        dt[i], dv[i] = 0, 0
+
+
+@njit(**FLAGS)
+def _by_correlations(n, m, ld, alpha, beta, gv, gq, pairs, u, v, dc):
+    """dK = sum_p u_p v_p' + v_p u_p' and dc, summed over the latent functions; u as `_without_kernel` leaves it."""
+    dc[:m] = 0
+    factors = len(beta)
+    for p in range(pairs):
+        for i in range(n):
+            place = p * ld + i
+            if p < factors:  # g_v beta beta' - g_m (alpha beta' + beta alpha') / 2
+                dc[i] -= u[place] + gv[p] * beta[p, i]
+                u[place], v[place] = u[place] / 2, beta[p, i]
+            else:  # -g_q alpha alpha'
+                a = alpha[p - factors, i]
+                u[place], v[place] = -gq[p - factors] * a / 2, a
+        for i in range(p * ld + n, p * ld + m):
+            u[i], v[i] = 0, 0
+
+
+@compiled(**FLAGS)
+def backward(
+    code,
+    shape,
+    rows,
+    inverse_lengths,
+    query,
+    ids,
+    alpha,
+    beta,
+    jacobians,
+    g_mean,
+    g_variance,
+    g_quad,
+    with_quad,
+    d_targets,
+    d_noises,
+    d_kernel,
+    start,
+    stop,
+):
+    """The gradients of the rows start .. stop: d_targets (b, k, C), d_noises (b, k, R) and d_kernel (b, d + p).
+
+    Returns zero, or what `count_neighbours` says of the first row of which the ids are wrong.
+    """
+    _, k, factors = d_noises.shape
+    d = query.shape[1]
+    ld = (k + LANES - 1) // LANES * LANES + LANES
+    count = alpha.shape[1] // factors
+    pairs = factors + (alpha.shape[1] if with_quad else 0)
+    x = aligned(d * ld)
+    value, r2 = aligned(ld), aligned(ld)
+    slope, shape_slope = aligned(COLUMNS * ld), aligned(COLUMNS * ld)
+    sums = aligned(d * LANES)
+    u, v, dc = aligned(pairs * ld), aligned(pairs * ld), aligned(ld)
+    for r in range(start, stop):
+        n = count_neighbours(ids[r], len(rows))
+        if n < 0:
+            return n
+        m = (n + LANES - 1) // LANES * LANES
+        _without_kernel(
+            n, ld, count, alpha[r], beta[r], g_mean[r], g_variance[r], g_quad[r], with_quad,
+            u, d_targets[r], d_noises[r],
+        )  # fmt: skip
+        if jacobians.size and not with_quad:
+            for e in range(d_kernel.shape[1]):
+                d_kernel[r, e] = g_mean[r, 0] * jacobians[r, 0, e] + g_variance[r, 0] * jacobians[r, 1, e]
+        else:
+            _by_correlations(n, m, ld, alpha[r], beta[r], g_variance[r], g_quad[r], pairs, u, v, dc)
+            gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
+            contract_slopes(
+                code, shape, x, ld, d, n, m, u, v, pairs, dc, value, slope, shape_slope, r2, sums, d_kernel[r]
+            )
+    return 0
