@@ -1,24 +1,128 @@
-"""Training objectives: plain functions of the scores of left-out observations."""
+"""Training objectives: each is a table of neighbours and a score of the rows that these predict.
+
+    loo        each observation given its nearest neighbours (LOO-k), Eq. (9), eqn:cvk
+    vecchia    each row given its nearest neighbours among those before it in an order
+    mll        a row and its nearest neighbours jointly (MLL-k)
+
+Training maximises the weighted mean of the scores. The first two differ in the table alone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
 import numpy as np
-import torch
+
+from nearfield.conditional.joint import joint_log_density
+from nearfield.families import Observations
+from nearfield.model import Model, added
+from nearfield.rows import Rows, seen_by
 
 
-def loo_objective(scores: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """What training minimises: minus the weighted mean of the scores (b,), the log predictive of Eq. (9), eqn:cvk."""
-    return torch.dot(scores, weights / -weights.sum())
+class Search(Protocol):
+    """What finds neighbours, see `sweep.Sweeper`; each answer is (b, k), -1 behind the last."""
+
+    def left_out_ids(self, which: np.ndarray, k: int) -> np.ndarray: ...
+
+    def earlier_ids(self, which: np.ndarray, k: int, rank: np.ndarray) -> np.ndarray: ...
+
+    def own_ids(self, which: np.ndarray, k: int) -> np.ndarray: ...
 
 
-OBJECTIVES = ("loo", "mll", "vecchia")
-"""Leave-one-out from the k nearest neighbours (LOO-k); the joint density of a row and its neighbours (MLL-k); each row
-given its nearest neighbours among those before it in an order (Vecchia)."""
+Slopes = tuple[dict[str, np.ndarray], "tuple[np.ndarray, np.ndarray] | None"]
+"""By the parameters, and by the site state (b, k, A) of the neighbours (b, k) where it is learned."""
+
+
+class Scored(NamedTuple):
+    """Scores (b,) of observations; slopes(weights (b,)): of their weighted sum.
+
+    Mean and variance (b, C) of the latent functions, where the objective has them; jittered: rows with extra jitter.
+    """
+
+    values: np.ndarray
+    slopes: Callable[[np.ndarray], Slopes]
+    moments: tuple[np.ndarray, np.ndarray] | None
+    jittered: int
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Which neighbours (b, k) observations (b,) have, and how well they are predicted."""
+
+    table: Callable[[Search, np.ndarray, int], np.ndarray]
+    score: Callable[[Model, Rows, Observations, np.ndarray], Scored]
+
+
+def conditional_score(model: Model, rows: Rows, left_out: Observations, ids: np.ndarray) -> Scored:
+    """log p of each observation given its neighbours, the latent functions integrated out."""
+    latent = model.latent(rows, rows.inputs[left_out.row], ids, left_out, differentiate=True)
+    mean, variance = latent.mean[:, 0], np.ascontiguousarray(latent.found.variance[:, 0])
+    score = model.family.score(left_out.observed, mean, variance, model.parameters)
+
+    def slopes(weights: np.ndarray) -> Slopes:
+        column = weights[:, None]
+        by_parameters, by_state = latent.slopes(column * score.by_mean, column * score.by_variance)
+        direct = {name: np.tensordot(weights, by, 1) for name, by in score.by_parameters.items()}
+        return added(by_parameters, direct), None if by_state is None else (ids, by_state)
+
+    return Scored(score.value, slopes, (mean, variance), latent.found.jittered)
+
+
+def joint_score(model: Model, rows: Rows, left_out: Observations, ids: np.ndarray) -> Scored:
+    """log density of a row and its neighbours together, a k-th of it; for one output with Gaussian noise."""
+    observed, state = seen_by(rows, model.family, ids, None)
+    scale2, p = model.scale2, model.parameters
+    sites = model.family.sites(observed, state, p, scale2)
+    near = rows.inputs[np.maximum(ids, 0)]
+    targets = sites.targets - model.mean.at(near, p)
+    value, by = joint_log_density(
+        model.covariance.kernel, p["log_lengths"], p["log_scale"][0], p["log_shape"], rows.inputs, ids,
+        targets[..., 0], sites.noises[..., 0],
+    )  # fmt: skip
+    k = ids.shape[1]
+
+    def slopes(weights: np.ndarray) -> Slopes:
+        w = weights[:, None] / k
+        by_targets, by_noises = (w * by.targets)[..., None], (w * by.noises)[..., None]
+        of_sites = model.family.site_slopes(observed, state, p, scale2, by_targets, by_noises)
+        own = {
+            "log_lengths": (w * by.log_lengths).sum(axis=0),
+            "log_scale": np.array([np.sum(w[:, 0] * by.log_scale)]) + of_sites.log_scale,
+            "log_shape": (w * by.log_shape).sum(axis=0),
+        }
+        return added(own, of_sites.parameters, model.mean.slopes(near, -by_targets)), None
+
+    return Scored(value / k, slopes, None, 0)
+
+
+def leave_one_out(rows: Rows, order: str, rng: np.random.Generator) -> Objective:
+    """LOO-k."""
+    return Objective(lambda search, which, k: search.left_out_ids(which, k), conditional_score)
+
+
+def vecchia(rows: Rows, order: str, rng: np.random.Generator) -> Objective:
+    """Vecchia's, in a random order of the rows or along their first principal component."""
+    rank = ranks(order, rows.inputs, rng)
+    return Objective(lambda search, which, k: search.earlier_ids(which, k, rank), conditional_score)
+
+
+def joint(rows: Rows, order: str, rng: np.random.Generator) -> Objective:
+    """MLL-k."""
+    return Objective(lambda search, which, k: search.own_ids(which, k), joint_score)
+
+
+OBJECTIVES: dict[str, Callable[[Rows, str, np.random.Generator], Objective]] = {
+    "loo": leave_one_out,
+    "mll": joint,
+    "vecchia": vecchia,
+}
 
 ORDERINGS = ("random", "pca")
 
 
-def ordering(name: str, inputs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def ranks(name: str, inputs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The rank (n,) of each row of inputs (n, d) in the order that Vecchia's objective follows.
 
     A random order lets every row have near neighbours at all distances; the paper goes along the first principal
@@ -35,11 +139,21 @@ def ordering(name: str, inputs: np.ndarray, rng: np.random.Generator) -> np.ndar
     return rank
 
 
-def length_prior(log_lengths: torch.Tensor, spread: float) -> torch.Tensor:
+def length_prior(log_lengths: np.ndarray, spread: float) -> tuple[float, np.ndarray]:
     """Minus the log density of a Cauchy prior of that spread around the mean of the log length scales (d,) or (C, d).
 
     Most columns then share one length scale, unless the data tell that some matter more or less. One term for the whole
-    data set: divided by the number of observations it goes with the mean of the scores.
+    data set: divided by the number of observations it goes with the mean of the scores. Also its slope, for which the
+    mean is held fixed.
     """
-    centre = log_lengths.mean(-1, keepdim=True).detach()
-    return torch.log1p(((log_lengths - centre) / spread).square()).sum()
+    off = (log_lengths - log_lengths.mean(axis=-1, keepdims=True)) / spread
+    return float(np.log1p(off**2).sum()), 2 * off / (1 + off**2) / spread
+
+
+def prior(model: Model) -> tuple[float, dict[str, Any]]:
+    """Minus the log density of all priors, one term for the whole data set, and its slopes by the parameters."""
+    value, slopes = model.mean.penalty(model.parameters)
+    if model.family.length_spread is None:
+        return value, slopes
+    more, by_lengths = length_prior(model.parameters["log_lengths"], model.family.length_spread)
+    return value + more, added(slopes, {"log_lengths": by_lengths})

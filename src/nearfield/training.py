@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
-from nearfield._types import Moments
-from nearfield.likelihoods import Observations
-from nearfield.model import Model, Rows, take
-from nearfield.neighbours import Groups, find_groups
-from nearfield.objectives import length_prior, loo_objective
+from nearfield.families import Observations, Parameter, Parameters, taken
+from nearfield.model import Model, bounded
+from nearfield.neighbours import EqualRows, find_equal_rows
+from nearfield.objectives import Objective, prior
+from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 
-_AUXILIARY_FACTOR = 10.0  # of the step size, for learned auxiliaries: each row is visited seldom
+_STATE_FACTOR = 10.0  # of the step size, for learned site state: each row is visited seldom
 _MOST_REJECTIONS = 20  # in a row; then something is wrong that smaller steps do not mend
+_STATE = "state"  # name of the learned site state among the parameters that Adam changes
 
 
 @dataclass(frozen=True)
@@ -68,43 +68,53 @@ class Progress:
     errors: list[float] = field(default_factory=list)
 
 
+class Adam:
+    """Adam's moving averages of slopes and of their squares, by name; the usual decay rates."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.first: dict[str, np.ndarray] = {}
+        self.second: dict[str, np.ndarray] = {}
+
+    def step(self, values: Parameters, slopes: Parameters, rates: Callable[[str], float]) -> dict[str, np.ndarray]:
+        """The values after one step down the slopes."""
+        self.steps += 1
+        shrink, root = 1 - 0.9**self.steps, math.sqrt(1 - 0.999**self.steps)
+        moved = {}
+        for name, value in values.items():
+            g = slopes[name]
+            m = self.first[name] = 0.9 * self.first.get(name, 0.0) + 0.1 * g
+            v = self.second[name] = 0.999 * self.second.get(name, 0.0) + 0.001 * g * g
+            moved[name] = value - rates(name) / shrink * m / (np.sqrt(v) / root + 1e-8)
+        return moved
+
+
 @dataclass
 class Run:
-    """All that training changes: what a checkpoint must hold to go on as if nothing had happened."""
+    """All that training changes: what a checkpoint must hold to go on as if nothing had happened.
+
+    `rows` hold a site state that is the run's own; the rows that it began with are not changed.
+    """
 
     model: Model
-    rows: Rows  # their auxiliaries change
-    optimiser: torch.optim.Adam
+    rows: Rows
+    objective: Objective
     rng: np.random.Generator
-    progress: Progress
-    objective: str = "loo"
-    rank: np.ndarray | None = None  # (n,) of the rows in the order of Vecchia's objective
+    adam: Adam = field(default_factory=Adam)
+    progress: Progress = field(default_factory=Progress)
 
-
-def start(
-    model: Model, rows: Rows, rng: np.random.Generator, objective: str = "loo", rank: np.ndarray | None = None
-) -> Run:
-    """A run at its beginning."""
-    groups: list[dict[str, Any]] = [{"params": list(model.hyperparameters().values()), "factor": 1.0}]
-    if model.likelihood.learned_auxiliary:
-        groups.append({"params": [_learned(model, rows)["auxiliary"]], "factor": _AUXILIARY_FACTOR})
-    return Run(model, rows, torch.optim.Adam(groups), rng, Progress(), objective, rank)
-
-
-def _learned(model: Model, rows: Rows) -> dict[str, torch.Tensor]:
-    """All tensors that Adam changes, by name."""
-    if not model.likelihood.learned_auxiliary:
-        return model.hyperparameters()
-    return model.hyperparameters() | {"auxiliary": rows.auxiliary.requires_grad_()}
+    def __post_init__(self) -> None:
+        self.rows = self.rows.with_state(self.rows.state.copy())
+        self.described: dict[str, Parameter] = self.model.described()
 
 
 def train(run: Run, schedule: Schedule, after_refresh: Callable[[Run], None] = lambda run: None) -> Progress:
-    """Learn the model's hyper-parameters in place, from where the run stands; calls `after_refresh` after each."""
-    groups = find_groups(run.rows.inputs.numpy())
+    """Learn the model's parameters, from where the run stands; calls `after_refresh` after each."""
+    equal_rows = find_equal_rows(run.rows.inputs)
     progress = run.progress
     while progress.stage < len(schedule.stages):
         stage = schedule.stages[progress.stage]
-        _refresh(run, groups, stage, schedule)
+        _refresh(run, equal_rows, stage, schedule)
         progress.refresh += 1
         if progress.refresh >= stage.refreshes or _flat(progress, schedule.margin):
             progress.stage, progress.refresh = progress.stage + 1, 0
@@ -120,36 +130,26 @@ def _flat(progress: Progress, margin: float) -> bool:
     return after - before < margin * math.hypot(*errors)
 
 
-def _refresh(run: Run, groups: Groups, stage: Stage, schedule: Schedule) -> None:
+def _refresh(run: Run, equal_rows: EqualRows, stage: Stage, schedule: Schedule) -> None:
     """Search the neighbours of the coming mini-batches under the current length scales, then take the steps."""
-    weights = run.rows.observations.weights.numpy()
+    weights = run.rows.observations.weights
     batches = _draw_batches(run.rng, len(weights), schedule)
     visited, places = np.unique(batches, return_inverse=True)
-    ids = _neighbours(run, Sweeper(run.model, run.rows, groups), visited, stage.k)
-    for group in run.optimiser.param_groups:
-        group["lr"] = stage.learning_rate * group["factor"]
-    scores, trusted, rejections = [], [], 0
+    ids = run.objective.table(Sweeper(run.model, run.rows, equal_rows), visited, stage.k)
+    scores, counted, rejections = [], [], 0
+    total = float(weights.sum())
     for batch, place in zip(batches, places.reshape(batches.shape), strict=True):
-        taken, batch_scores, batch_weights = _step(run, torch.from_numpy(batch), torch.from_numpy(ids[place]))
-        rejections = 0 if taken else rejections + 1
+        left_out = run.rows.observations.take(batch)
+        taken_, batch_scores, batch_weights = _step(run, left_out, ids[place], stage.learning_rate, total)
+        rejections = 0 if taken_ else rejections + 1
         if rejections > _MOST_REJECTIONS:
             raise FloatingPointError(
                 f"training stopped: the objective was not finite in {rejections} steps in a row. "
                 "Check the table for extreme values, or pass a smaller learning_rate."
             )
         scores.append(batch_scores)
-        trusted.append(batch_weights)
-    _record(run.progress, np.concatenate(scores), np.concatenate(trusted), float(weights.sum()))
-
-
-def _neighbours(run: Run, sweeper: Sweeper, visited: np.ndarray, k: int) -> np.ndarray:
-    """Neighbours (b, k) of the observations `visited` (b,), as the objective wants them."""
-    if run.objective == "mll":
-        return sweeper.own_ids(visited, k)
-    if run.objective == "vecchia":
-        assert run.rank is not None
-        return sweeper.earlier_ids(visited, k, run.rank)
-    return sweeper.left_out_ids(visited, k)
+        counted.append(batch_weights)
+    _record(run.progress, np.concatenate(scores), np.concatenate(counted), total)
 
 
 def _record(progress: Progress, scores: np.ndarray, weights: np.ndarray, total: float) -> None:
@@ -175,79 +175,94 @@ def _draw_batches(rng: np.random.Generator, n: int, schedule: Schedule) -> np.nd
     return np.concatenate([rng.permutation(n) for _ in range(passes)])[: steps * size].reshape(steps, size)
 
 
-def _step(run: Run, batch: torch.Tensor, ids: torch.Tensor) -> tuple[bool, np.ndarray, np.ndarray]:
-    """One Adam step on the observations `batch` (b,) with neighbours ids (b, k).
+def _step(
+    run: Run, left_out: Observations, ids: np.ndarray, rate: float, total: float
+) -> tuple[bool, np.ndarray, np.ndarray]:
+    """One Adam step on observations (b,) with neighbours ids (b, k); total: of all weights.
 
-    Returns whether it was taken, their scores (b,) and how much these count (b,), nothing where they are not trusted.
-    Where a row has auxiliaries, those of the rows just visited are refreshed.
+    Returns whether it was taken, their scores (b,) and how much these count (b,), nothing where they are not believed.
+    Where sites depend on a state, that of the rows just visited is updated.
     """
-    model, rows, optimiser = run.model, run.rows, run.optimiser
-    likelihood, left_out = model.likelihood, rows.observations.take(batch)
-    optimiser.zero_grad()
-    moments = None
-    if run.objective == "mll":
-        scores = model.joint(rows, ids) / ids.shape[1]
-    else:
-        moments = model.latent(rows, take(rows.inputs, left_out.row), ids, left_out, run.rng)
-        scores = likelihood.log_predictive(moments.mean, moments.variance, left_out.stats, model.noise_model)
-    auxiliary = take(rows.auxiliary, left_out.row)
-    penalty, trust = likelihood.penalty(auxiliary), likelihood.trust(auxiliary, model.noise_model)
-    weights = left_out.weights if trust is None else left_out.weights * trust
-    loss = loo_objective(scores if penalty is None else scores - penalty, weights)
-    if likelihood.length_spread is not None:
-        total = float(rows.observations.weights.sum())
-        loss = loss + length_prior(model.log_lengths, likelihood.length_spread) / total
-    loss.backward()
-    finite = bool(torch.isfinite(loss)) and all(
-        p.grad is None or bool(torch.isfinite(p.grad).all()) for p in _learned(model, rows).values()
-    )
+    model, rows = run.model, run.rows
+    drawing = model.family.sampling(run.rng)
+    scored = run.objective.score(_with_family(model, drawing), rows, left_out, ids)
+    own_state = rows.state[left_out.row]
+    believed = model.family.believed(own_state, model.parameters)
+    weights = left_out.weights if believed is None else left_out.weights * believed
+    pull = -weights / weights.sum()  # the loss is minus the weighted mean of the scores
+    slopes, by_neighbours = scored.slopes(pull)
+    value, by_prior = prior(model)
+    for name, by in by_prior.items():
+        slopes[name] = slopes[name] + by / total
+    loss = float(pull @ scored.values) + value / total
+    learned = dict(model.parameters)
+    if model.family.state_learned:
+        penalty, by_own = model.family.penalty(own_state) or (0.0, 0.0)
+        loss -= float(np.sum(pull * penalty))
+        learned[_STATE] = rows.state
+        slopes[_STATE] = _state_slopes(rows, left_out, by_neighbours, -pull[:, None] * by_own)
+    finite = math.isfinite(loss) and all(bool(np.isfinite(slopes[name]).all()) for name in learned)
     if finite:
-        optimiser.step()
-        model.project()
-        if moments is not None:
-            _refresh_auxiliaries(model, rows, left_out, moments)
+        moved = run.adam.step(learned, slopes, lambda name: rate * (_STATE_FACTOR if name == _STATE else 1.0))
+        if model.family.state_learned:
+            run.rows.state[:] = moved.pop(_STATE)
+        run.model = model.with_parameters(bounded(moved, run.described))
+        if scored.moments is not None:
+            _update_state(run, left_out, *scored.moments)
     run.progress.steps += 1
-    run.progress.jittered += 0 if moments is None else moments.jittered
+    run.progress.jittered += scored.jittered
     run.progress.rejected += not finite
-    return finite, scores.detach().numpy(), weights.numpy()
+    return finite, scored.values, weights
 
 
-def _refresh_auxiliaries(model: Model, rows: Rows, left_out: Observations, moments: Moments) -> None:
-    """The auxiliaries of the rows that observations belong to, from their left-out moments and their own sites."""
-    if model.likelihood.auxiliaries == 0 or model.likelihood.learned_auxiliary:
+def _with_family(model: Model, family: Any) -> Model:
+    return model if family is model.family else Model(family, model.covariance, model.mean, model.parameters)
+
+
+def _state_slopes(
+    rows: Rows, left_out: Observations, by_neighbours: Any, by_own: np.ndarray
+) -> np.ndarray:
+    """Slopes (n, A) by the site state of all rows: as neighbours, and by the penalty of those left out."""
+    total = np.zeros_like(rows.state)
+    ids, by_state = by_neighbours
+    there = ids >= 0
+    np.add.at(total, ids[there], by_state[there])
+    np.add.at(total, left_out.row, by_own)
+    return total
+
+
+def _update_state(run: Run, left_out: Observations, mean: np.ndarray, variance: np.ndarray) -> None:
+    """The site state of the rows that observations belong to, from their left-out moments and their own sites."""
+    family = run.model.family
+    if family.state_size == 0 or family.state_learned:
         return
-    with torch.no_grad():
-        m = model.posterior(moments, rows, left_out)
-        fresh = model.likelihood.refreshed(take(rows.stats, left_out.row), m.mean, m.variance, model.noise_model)
-        rows.auxiliary.numpy()[left_out.row.numpy()] = fresh.numpy()
+    m, v = run.model.posterior(mean, variance, run.rows, left_out)
+    observed = taken(run.rows.observed, left_out.row)
+    run.rows.state[left_out.row] = family.updated_state(observed, m, v, run.model.parameters)
 
 
-def state(run: Run) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def snapshot(run: Run) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The run as a JSON-able header and arrays, for a checkpoint."""
-    learned = _learned(run.model, run.rows)
-    arrays = {f"parameter.{name}": p.detach().numpy().copy() for name, p in learned.items()}
-    arrays["auxiliary"] = run.rows.auxiliary.detach().numpy().copy()
-    adam = run.optimiser.state_dict()["state"]
-    for index, name in enumerate(learned):
-        for key, value in adam.get(index, {}).items():
-            arrays[f"adam.{name}.{key}"] = value.numpy().copy()
-    return {"progress": vars(copy.deepcopy(run.progress)), "rng": run.rng.bit_generator.state}, arrays
+    arrays = {f"parameter.{name}": value for name, value in run.model.parameters.items()}
+    arrays["state"] = run.rows.state
+    for kind in ("first", "second"):
+        arrays |= {f"adam.{kind}.{name}": value for name, value in getattr(run.adam, kind).items()}
+    progress = vars(copy.deepcopy(run.progress))
+    return {"progress": progress, "adam": run.adam.steps, "rng": run.rng.bit_generator.state}, {
+        name: np.asarray(value).copy() for name, value in arrays.items()
+    }
 
 
 def restore(run: Run, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """Put the run where `state` was taken."""
+    """Put the run where `snapshot` was taken."""
     run.progress = Progress(**header["progress"])
     run.rng.bit_generator.state = header["rng"]
-    learned = _learned(run.model, run.rows)
-    adam: dict[int, dict[str, torch.Tensor]] = {}
-    with torch.no_grad():
-        run.rows.auxiliary.copy_(torch.from_numpy(arrays["auxiliary"]))
-        for name, p in learned.items():
-            p.copy_(torch.from_numpy(arrays[f"parameter.{name}"]))
+    run.adam.steps = header["adam"]
+    parts: dict[str, dict[str, np.ndarray]] = {"parameter": {}, "first": {}, "second": {}}
     for key, value in arrays.items():
-        kind, _, rest = key.partition(".")
-        if kind == "adam":
-            name, _, quantity = rest.partition(".")
-            adam.setdefault(list(learned).index(name), {})[quantity] = torch.from_numpy(value)
-    groups = run.optimiser.state_dict()["param_groups"]
-    run.optimiser.load_state_dict({"state": adam, "param_groups": groups})
+        kind, _, name = key.removeprefix("adam.").partition(".")
+        if name:
+            parts[kind][name] = value
+    run.adam.first, run.adam.second = parts["first"], parts["second"]
+    run.model = run.model.with_parameters({name: parts["parameter"][name] for name in run.model.parameters})
+    run.rows.state[:] = arrays["state"]

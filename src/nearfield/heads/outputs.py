@@ -7,7 +7,7 @@ smaller by a common factor if that suits the left-out rows better.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,8 +15,9 @@ import numpy as np
 import scipy.stats
 from scipy.special import ndtri
 
-from nearfield.calibration.regression import Head, LeftOut, Predicted, RegressionMethod
-from nearfield.sweep import Swept
+from nearfield.heads.regression import LeftOutNumbers, Predicted, RegressionCalibrator, RegressionHead
+from nearfield.moments import Moments
+from nearfield.persistence import ModelFileError, require
 
 _COUPLINGS = tuple((np.arange(11) / 10).tolist())
 _LARGEST_Z = 37.0  # beyond it the normal distribution function is 0 or 1
@@ -26,13 +27,13 @@ _LARGEST_Z = 37.0  # beyond it the normal distribution function is 0 or 1
 class OutputHeads:
     """A head for each of P outputs, and the share of the model's correlations between them that is believed."""
 
-    heads: tuple[Head, ...]
+    heads: tuple[RegressionHead, ...]
     coupling: float = 1.0
 
-    def predicted(self, swept: Swept, noise: np.ndarray | float) -> Predicted:
-        """Predictions (b, P) from the moments of rows and their noise variances, (P,) or (b, P)."""
-        noises = np.broadcast_to(noise, swept.mean.shape)
-        parts = [head.predicted(swept.output(p), noises[:, p]) for p, head in enumerate(self.heads)]
+    def predicted(self, moments: Moments, noise: np.ndarray) -> Predicted:
+        """Predictions (b, P) from the moments (b, P) of rows and their noise variances, (P,), (1,) or (b, P)."""
+        noises = np.broadcast_to(noise, moments.mean.shape)
+        parts = [head.of_latent(moments.latent(p), noises[:, p]) for p, head in enumerate(self.heads)]
         return Predicted(*(np.stack(columns, axis=1) for columns in zip(*parts, strict=True)))
 
     def correlation(self, covariance: np.ndarray) -> np.ndarray:
@@ -41,14 +42,28 @@ class OutputHeads:
         found = np.clip(covariance / deviation[:, :, None] / deviation[:, None, :], -1.0, 1.0)
         return np.where(np.eye(len(self.heads), dtype=bool), 1.0, self.coupling * found)
 
-    def coupled(self, rows: OutputsLeftOut, covariance: np.ndarray) -> OutputHeads:
+    def coupled(self, rows: LeftOutOutputs, covariance: np.ndarray) -> OutputHeads:
         """The same with the coupling that suits the left-out rows, of a single k, with covariances (b, P, P) best."""
-        predicted = self.predicted(rows.swept, rows.noise)
+        predicted = self.predicted(rows.moments, rows.noise)
         dist = scipy.stats.t(self.df, predicted.loc, predicted.scale)
         y = np.where(rows.present, rows.y, np.nan)
         options = [replace(self, coupling=share) for share in _COUPLINGS]
         scores = [np.average(joint_scores(y, dist, h.correlation(covariance)), weights=rows.weights) for h in options]
         return options[int(np.argmax(scores))]
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The scalars of all outputs, for a file; no arrays."""
+        return {"outputs": [head.packed()[0] for head in self.heads], "coupling": self.coupling}, {}
+
+    @classmethod
+    def unpacked(cls, stored: Mapping[str, Any], outputs: int) -> OutputHeads:
+        """The heads that `packed` took apart, or a ModelFileError."""
+        heads, coupling = require(stored, "outputs", list), float(require(stored, "coupling", float))
+        if len(heads) != outputs or not all(isinstance(one, dict) for one in heads):
+            raise ModelFileError(f"it has heads for {len(heads)} outputs; expected {outputs}")
+        if not 0 <= coupling <= 1:
+            raise ModelFileError(f"its coupling of outputs is {coupling}; expected 0 to 1")
+        return cls(tuple(RegressionHead.unpacked(one) for one in heads), coupling)
 
     @property
     def df(self) -> np.ndarray:
@@ -57,67 +72,76 @@ class OutputHeads:
 
 
 @dataclass(frozen=True)
-class OutputsLeftOut:
+class LeftOutOutputs:
     """Left-out rows: moments for several k, targets, noise variances and what is there (b, P), weights (b,)."""
 
     ks: np.ndarray
-    swept: Swept
+    moments: Moments
     y: np.ndarray
     noise: np.ndarray
     present: np.ndarray
     weights: np.ndarray
 
-    def at(self, k: int) -> OutputsLeftOut:
+    def at(self, k: int) -> LeftOutOutputs:
         """The same rows with the moments of a single k."""
-        return replace(self, ks=np.array([k]), swept=self.swept.at(int(np.searchsorted(self.ks, k))))
+        return replace(self, ks=np.array([k]), moments=self.moments.at(int(np.searchsorted(self.ks, k))))
 
-    def output(self, p: int) -> LeftOut:
+    def output(self, p: int) -> LeftOutNumbers:
         """The rows, of a single k, in which output p was observed."""
         there = self.present[:, p]
-        swept = self.swept.output(p).rows(there)
-        return LeftOut(self.ks, swept, self.y[there, p], self.noise[there, p], self.weights[there])
+        moments = self.moments.latent(p).rows(there)
+        return LeftOutNumbers(self.ks, moments, self.y[there, p], self.noise[there, p], self.weights[there])
 
 
 @dataclass(frozen=True)
-class OutputsMethod:
+class OutputsCalibrator:
     """How the heads of several outputs are fitted and judged: as one each, and by their mean."""
 
-    methods: tuple[RegressionMethod, ...]
+    each: tuple[RegressionCalibrator, ...]
     slack: float = 0.0
 
-    def fit(self, rows: OutputsLeftOut) -> OutputHeads:
+    def fit(self, rows: LeftOutOutputs) -> OutputHeads:
         return OutputHeads(
             tuple(
-                method.fit(rows.output(p)) if rows.present[:, p].any() else method.plain
-                for p, method in enumerate(self.methods)
+                own.fit(rows.output(p)) if rows.present[:, p].any() else own.plain
+                for p, own in enumerate(self.each)
             )
         )
 
-    def accuracy(self, rows: OutputsLeftOut, heads: OutputHeads) -> float:
-        return self._mean(rows, heads, lambda method, part, head: method.accuracy(part, head))
+    def accuracy(self, rows: LeftOutOutputs, heads: OutputHeads) -> float:
+        return self._mean(rows, heads, lambda own, part, head: own.accuracy(part, head))
 
-    def describe(self, rows: OutputsLeftOut, heads: OutputHeads) -> str:
-        rmse = self._mean(rows, heads, lambda method, part, head: part.rmse())
-        crps = self._mean(rows, heads, lambda method, part, head: part.crps(head))
-        plain = sum(method.kept_plain(head) for method, head in zip(self.methods, heads.heads, strict=True))
+    def describe(self, rows: LeftOutOutputs, heads: OutputHeads) -> str:
+        rmse = self._mean(rows, heads, lambda own, part, head: part.rmse())
+        crps = self._mean(rows, heads, lambda own, part, head: part.crps(head))
+        plain = sum(own.kept_plain(head) for own, head in zip(self.each, heads.heads, strict=True))
         kept = (
-            f" (the plain predictive for {plain} of {len(self.methods)}: none was better calibrated)" if plain else ""
+            f" (the plain predictive for {plain} of {len(self.each)}: none was better calibrated)" if plain else ""
         )
         return f"RMSE {rmse:.2%} and CRPS {crps:.2%} of a standard deviation, averaged over outputs{kept}"
 
-    def scores(self, rows: OutputsLeftOut, heads: OutputHeads) -> dict[str, float]:
+    def scores(self, rows: LeftOutOutputs, heads: OutputHeads) -> dict[str, float]:
         """Averages over outputs, each in its own units."""
-        present = [p for p in range(len(self.methods)) if rows.present[:, p].any()]
-        each = [self.methods[p].scores(rows.output(p), heads.heads[p]) for p in present]
-        return {name: float(np.mean([scores[name] for scores in each])) for name in each[0]}
+        present = [p for p in range(len(self.each)) if rows.present[:, p].any()]
+        scored = [self.each[p].scores(rows.output(p), heads.heads[p]) for p in present]
+        return {name: float(np.mean([scores[name] for scores in scored])) for name in scored[0]}
+
+    def finish(self, rows: LeftOutOutputs, heads: OutputHeads) -> OutputHeads:
+        """The heads with the coupling that suits left-out rows, whose moments have covariances, best."""
+        if rows.moments.covariance is None or not self.each[0].calibrated:
+            return heads
+        return heads.coupled(rows, rows.moments.covariance + rows.noise[:, :, None] * np.eye(rows.noise.shape[1]))
 
     def _mean(
-        self, rows: OutputsLeftOut, heads: OutputHeads, score: Callable[[RegressionMethod, LeftOut, Head], float]
+        self,
+        rows: LeftOutOutputs,
+        heads: OutputHeads,
+        score: Callable[[RegressionCalibrator, LeftOutNumbers, RegressionHead], float],
     ) -> float:
         """Over the outputs that were observed."""
         parts = [
-            score(method, rows.output(p), head)
-            for p, (method, head) in enumerate(zip(self.methods, heads.heads, strict=True))
+            score(own, rows.output(p), head)
+            for p, (own, head) in enumerate(zip(self.each, heads.heads, strict=True))
             if rows.present[:, p].any()
         ]
         return float(np.mean(parts))

@@ -5,7 +5,7 @@ how rough a neighbourhood is, over all k neighbours and over the nearest few. Th
 Student-t predictive
 
     y ~ t_nu(mean, s^2)     s^2 = (c1 variance + c2 noise) R^g R_near^h exp(e1 m + e2 m^2) + floor^2
-    R = (2a + quad) / (2a + used)   R_near: the nearest few alone   m = mean, kept in the range of left-out means
+    R = (2a + quad) / (2a + size)   R_near: the nearest few alone   m = mean, kept in the range of left-out means
 
 with eight scalars fitted by the likelihood of a few thousand left-out rows. The mean, hence the RMSE, is untouched.
 """
@@ -13,8 +13,9 @@ with eight scalars fitted by the likelihood of a few thousand left-out rows. The
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -22,7 +23,9 @@ import scipy.stats
 from scipy.special import digamma, gammaln
 
 from nearfield import metrics
-from nearfield.sweep import Swept
+from nearfield.heads._scalars import scalars
+from nearfield.moments import Moments
+from nearfield.persistence import ModelFileError
 
 SMALLEST_DF = 2.1  # below 2 a Student-t has no standard deviation
 LARGEST_DF = 1e6  # a normal distribution for all purposes
@@ -38,7 +41,7 @@ class Predicted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Head:
+class RegressionHead:
     """The predictive distribution's scalars, in standardised units; the defaults are the Gaussian of the paper."""
 
     latent_factor: float = 1.0  # c1
@@ -53,63 +56,80 @@ class Head:
     df: float = math.inf  # nu
     floor: float = 0.0
 
-    def predicted(self, swept: Swept, noise: np.ndarray | float) -> Predicted:
-        """Predictions (b,) from the moments of rows and their noise variance."""
-        return Predicted(swept.mean, *self.scales(swept, noise))
+    def predicted(self, moments: Moments, noise: np.ndarray) -> Predicted:
+        """Predictions (b,) from the moments (b, 1) of rows and their noise variances, (1,) or (b, 1)."""
+        return self.of_latent(moments.latent(0), noise[..., 0])
 
-    def scales(self, swept: Swept, noise: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+    def of_latent(self, moments: Moments, noise: np.ndarray | float) -> Predicted:
+        """Predictions (b,) from moments (b,) of one latent function."""
+        return Predicted(moments.mean, *self.scales(moments, noise))
+
+    def scales(self, moments: Moments, noise: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         """Scale s (b,) of an observation and of the latent function."""
-        log_far, log_near = _log_roughness(swept, self.prior_strength)
-        m = np.clip(swept.mean, self.lowest, self.highest)
+        log_far, log_near = _log_roughness(moments, self.prior_strength)
+        m = np.clip(moments.mean, self.lowest, self.highest)
         factor = np.exp(self.roughness * log_far + self.near_roughness * log_near + (self.slope + self.bend * m) * m)
-        latent = self.latent_factor * swept.variance * factor
+        latent = self.latent_factor * moments.variance * factor
         return np.sqrt(latent + self.noise_factor * noise * factor + self.floor**2), np.sqrt(latent)
 
     def distribution(self, loc: np.ndarray, scale: np.ndarray) -> metrics.Predictive:
         """A frozen scipy.stats distribution over rows."""
         return scipy.stats.norm(loc, scale) if math.isinf(self.df) else scipy.stats.t(self.df, loc, scale)
 
+    def packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The scalars, for a file: an infinite df is null there; and no arrays."""
+        return {**asdict(self), "df": None if math.isinf(self.df) else self.df}, {}
 
-_GAUSSIAN = Head()
+    @classmethod
+    def unpacked(cls, stored: Mapping[str, Any]) -> RegressionHead:
+        """The head that `packed` took apart, or a ModelFileError; what a file lacks has its default."""
+        values = scalars(stored, asdict(cls()), infinite="df")
+        positive = all(values[name] > 0 for name in ("latent_factor", "noise_factor", "prior_strength"))
+        if not positive or values["floor"] < 0 or values["df"] < SMALLEST_DF:
+            raise ModelFileError(f"its head has scalars that are out of range: {dict(stored)}")
+        return cls(**values)
 
 
-def _log_roughness(swept: Swept, a: float) -> tuple[np.ndarray, np.ndarray]:
+_GAUSSIAN = RegressionHead()
+
+
+def _log_roughness(moments: Moments, a: float) -> tuple[np.ndarray, np.ndarray]:
     """log R and log R_near (b,)."""
     return (
-        np.log((2 * a + swept.quad) / (2 * a + swept.used)),
-        np.log((2 * a + swept.near_quad) / (2 * a + swept.near_used)),
+        np.log((2 * a + moments.quad) / (2 * a + moments.size)),
+        np.log((2 * a + moments.near_quad) / (2 * a + moments.near_size)),
     )
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class LeftOutNumbers:
     """Left-out rows: moments for several k, targets (b,), noise variances (b,) and how often each counts (b,)."""
 
     ks: np.ndarray
-    swept: Swept
+    moments: Moments
     y: np.ndarray
     noise: np.ndarray
     weights: np.ndarray
 
-    def at(self, k: int) -> LeftOut:
+    def at(self, k: int) -> LeftOutNumbers:
         """The same rows with the moments of a single k."""
-        return replace(self, ks=np.array([k]), swept=self.swept.at(int(np.searchsorted(self.ks, k))))
+        return replace(self, ks=np.array([k]), moments=self.moments.at(int(np.searchsorted(self.ks, k))))
 
-    def predict(self, head: Head) -> metrics.Predictive:
+    def predict(self, head: RegressionHead) -> metrics.Predictive:
         """The head's predictive distributions, for rows of a single k."""
-        return head.distribution(self.swept.mean, head.scales(self.swept, self.noise)[0])
+        return head.distribution(self.moments.mean, head.scales(self.moments, self.noise)[0])
 
-    def log_score(self, head: Head) -> float:
+    def log_score(self, head: RegressionHead) -> float:
         """Mean log density, for rows of a single k."""
         return float(np.average(self.predict(head).logpdf(self.y), weights=self.weights))
 
-    def crps(self, head: Head) -> float:
+    def crps(self, head: RegressionHead) -> float:
         """Mean CRPS, for rows of a single k."""
         return float(np.average(metrics.crps_rows(self.y, self.predict(head)), weights=self.weights))
 
     def rmse(self) -> float:
         """Root mean squared error, for rows of a single k."""
-        return float(np.sqrt(np.average((self.y - self.swept.mean) ** 2, weights=self.weights)))
+        return float(np.sqrt(np.average((self.y - self.moments.mean) ** 2, weights=self.weights)))
 
 
 def target_floor(y: np.ndarray) -> float:
@@ -121,7 +141,7 @@ def target_floor(y: np.ndarray) -> float:
     return max(1e-4, 0.02 * float(np.median(gaps))) if gaps.size else 1e-4
 
 
-def fit_head(rows: LeftOut, floor: float, plain: Head = _GAUSSIAN) -> Head:
+def fit_head(rows: LeftOutNumbers, floor: float, plain: RegressionHead = _GAUSSIAN) -> RegressionHead:
     """The Student-t head for left-out rows of a single k, or what is left of it where it would do harm.
 
     The likelihood gives the shape; the scale is then set to cover 90 % of these rows. A head is kept only if neither
@@ -136,7 +156,7 @@ def fit_head(rows: LeftOut, floor: float, plain: Head = _GAUSSIAN) -> Head:
     return plain
 
 
-def _harm(rows: LeftOut, head: Head) -> tuple[float, ...]:
+def _harm(rows: LeftOutNumbers, head: RegressionHead) -> tuple[float, ...]:
     """What a head may not make worse: the CRPS, the miss of the 90 % coverage, and the mean miss over three levels."""
     dist = rows.predict(head)
     misses = [
@@ -146,15 +166,15 @@ def _harm(rows: LeftOut, head: Head) -> tuple[float, ...]:
     return rows.crps(head), misses[1], float(np.mean(misses))
 
 
-def _cover(rows: LeftOut, head: Head, level: float = 0.9) -> Head:
+def _cover(rows: LeftOutNumbers, head: RegressionHead, level: float = 0.9) -> RegressionHead:
     """The head with c1 and c2 multiplied so that the central interval of that level covers that share of the rows.
 
     Row n is covered once the factor reaches (residual^2 / q^2 - floor^2) / (s^2 - floor^2), with q the quantile of the
     standard t; so the wanted factor is the quantile of these, taken between two neighbouring ones.
     """
-    scale, _ = replace(head, floor=0.0).scales(rows.swept, rows.noise)
+    scale, _ = replace(head, floor=0.0).scales(rows.moments, rows.noise)
     quantile = scipy.stats.t.ppf((1 + level) / 2, head.df)
-    residual = rows.y - rows.swept.mean
+    residual = rows.y - rows.moments.mean
     needed = ((residual / quantile) ** 2 - head.floor**2) / np.maximum(scale**2, 1e-300)
     order = np.argsort(needed, kind="stable")
     share = np.cumsum(rows.weights[order]) / rows.weights.sum()
@@ -172,29 +192,29 @@ _LIMITS = ((-7.0, 7.0), (-7.0, 7.0), (-5.0, 8.0), (-6.0, math.log(LARGEST_DF)), 
 _VARYING = slice(4, 8)  # those that make the scale differ between rows of equal variance
 
 
-def _maximise(rows: LeftOut, floor: float, varying: bool) -> Head:
+def _maximise(rows: LeftOutNumbers, floor: float, varying: bool) -> RegressionHead:
     """Maximum likelihood with a weak prior around `_START`, which matters for a handful of rows only."""
     limits, start = list(_LIMITS), _START.copy()
     if not varying:
         limits[_VARYING], start[_VARYING] = [(0.0, 0.0)] * 4, 0.0
-    span = (float(rows.swept.mean.min()), float(rows.swept.mean.max()))
+    span = (float(rows.moments.mean.min()), float(rows.moments.mean.max()))
     best = scipy.optimize.minimize(
         _negative_log_posterior, start, args=(rows, floor), jac=True, method="L-BFGS-B", bounds=limits
     )
     c1, c2, a, excess = np.exp(best.x[:4]).tolist()
     g, h, e1, e2 = best.x[_VARYING].tolist()
-    return Head(c1, c2, a, g, h, e1, e2, *span, SMALLEST_DF + excess, floor)
+    return RegressionHead(c1, c2, a, g, h, e1, e2, *span, SMALLEST_DF + excess, floor)
 
 
-def _negative_log_posterior(theta: np.ndarray, rows: LeftOut, floor: float) -> tuple[float, np.ndarray]:
+def _negative_log_posterior(theta: np.ndarray, rows: LeftOutNumbers, floor: float) -> tuple[float, np.ndarray]:
     """Mean negative log density of the rows plus the prior, and its gradient by theta (see `_START`)."""
     c1, c2, a, excess = np.exp(theta[:4])
     g, h, e1, e2 = theta[_VARYING]
-    swept, m = rows.swept, rows.swept.mean
+    moments, m = rows.moments, rows.moments.mean
     df = SMALLEST_DF + excess
-    log_far, log_near = _log_roughness(swept, a)
+    log_far, log_near = _log_roughness(moments, a)
     factor = np.exp(g * log_far + h * log_near + (e1 + e2 * m) * m)
-    latent, noise = c1 * swept.variance * factor, c2 * rows.noise * factor
+    latent, noise = c1 * moments.variance * factor, c2 * rows.noise * factor
     squared = latent + noise + floor**2
     ratio = (rows.y - m) ** 2 / (df * squared)
     tail, log_tail = ratio / (1 + ratio), np.log1p(ratio)
@@ -204,8 +224,8 @@ def _negative_log_posterior(theta: np.ndarray, rows: LeftOut, floor: float) -> t
     by_squared = ((df + 1) * tail - 1) / (2 * squared)
     by_factor = by_squared * (latent + noise)  # by the logarithm of the factor
     by_df = 0.5 * (digamma((df + 1) / 2) - digamma(df / 2) - 1 / df - log_tail + (df + 1) / df * tail)
-    far_by_a = 1 / (2 * a + swept.quad) - 1 / (2 * a + swept.used)
-    near_by_a = 1 / (2 * a + swept.near_quad) - 1 / (2 * a + swept.near_used)
+    far_by_a = 1 / (2 * a + moments.quad) - 1 / (2 * a + moments.size)
+    near_by_a = 1 / (2 * a + moments.near_quad) - 1 / (2 * a + moments.near_size)
     gradients = np.stack(
         [
             by_squared * latent,
@@ -224,24 +244,24 @@ def _negative_log_posterior(theta: np.ndarray, rows: LeftOut, floor: float) -> t
 
 
 @dataclass(frozen=True)
-class RegressionMethod:
-    """How heads of a regression are fitted and judged; see `calibration.Method`.
+class RegressionCalibrator:
+    """How heads of a regression are fitted and judged; see `calibration.Calibrator`.
 
     plain: the head that the trained model itself implies; calibrated: whether to fit one; floor: the least scale;
     unit: a standard deviation of the target in its own units; robust: whether outliers are no errors of ours.
     """
 
-    plain: Head
+    plain: RegressionHead
     calibrated: bool
     floor: float
     unit: float
     robust: bool = False
     slack: float = 0.0
 
-    def fit(self, rows: LeftOut) -> Head:
+    def fit(self, rows: LeftOutNumbers) -> RegressionHead:
         return fit_head(rows, self.floor, self.plain) if self.calibrated else self.plain
 
-    def accuracy(self, rows: LeftOut, head: Head) -> float:
+    def accuracy(self, rows: LeftOutNumbers, head: RegressionHead) -> float:
         """The log density for the plain predictive. For the calibrated one -(log CRPS + log RMSE) / 2: a flexible head
         can raise the density of discrete targets while the predictions get worse. The robust one is the CRPS of all but
         the tenth of the rows that are predicted worst."""
@@ -253,18 +273,22 @@ class RegressionMethod:
             return -math.log(max(float(np.average(each[usual], weights=rows.weights[usual])), 1e-12))
         return -0.5 * math.log(max(rows.crps(head), 1e-12) * max(rows.rmse(), 1e-12))
 
-    def describe(self, rows: LeftOut, head: Head) -> str:
+    def describe(self, rows: LeftOutNumbers, head: RegressionHead) -> str:
         """Relative to the target's standard deviation, the unit that all data share (or its robust counterpart)."""
         kept = " (the plain predictive: none was better calibrated)" if self.kept_plain(head) else ""
         if self.robust:
             return f"CRPS {rows.crps(head):.2%} of the target's median deviation{kept}"
         return f"RMSE {rows.rmse():.2%} and CRPS {rows.crps(head):.2%} of the target's standard deviation{kept}"
 
-    def kept_plain(self, head: Head) -> bool:
+    def finish(self, rows: LeftOutNumbers, head: RegressionHead) -> RegressionHead:
+        """Nothing is left to do."""
+        return head
+
+    def kept_plain(self, head: RegressionHead) -> bool:
         """Whether calibration was asked for and did not help."""
         return self.calibrated and head == self.plain
 
-    def scores(self, rows: LeftOut, head: Head) -> dict[str, float]:
+    def scores(self, rows: LeftOutNumbers, head: RegressionHead) -> dict[str, float]:
         dist = rows.predict(head)
         shares = {
             f"coverage_{100 * level:.0f}": float(np.average(metrics.covered(rows.y, dist, level), weights=rows.weights))

@@ -1,0 +1,247 @@
+"""Covariances of the latent functions: one kernel for all, one for each, or mixtures of some.
+
+Each knows its parameters, the length scales under which neighbours are searched, the prior variances of the latent
+functions, and how the closed form is applied. Noise variances come in relative to these prior variances.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nearfield._types import Neighbourhood
+from nearfield.conditional import condition
+from nearfield.conditional.coregional import condition_outputs
+from nearfield.families import Parameter, Parameters
+from nearfield.kernels import Kernel, log_shapes
+
+# One line for each learned array: where it starts, and bounds far outside of what data can tell apart.
+_LENGTH = Parameter(0.0, math.log(1e-4), math.log(1e3))
+_SCALE = Parameter(0.0, math.log(1e-3), math.log(1e2))
+_SHAPE = Parameter(0.0, math.log(1e-2), math.log(1e3))
+_MIXING = Parameter(0.0, -1e2, 1e2)
+
+
+class CovarianceSlopes(NamedTuple):
+    """By the parameters of the covariance, and by the targets (b, k, C) and noises (b, k, R) of the neighbours."""
+
+    parameters: dict[str, np.ndarray]
+    targets: np.ndarray
+    noises: np.ndarray
+
+
+class Latent(ABC):
+    """Moments of the latent functions less their means: mean, variance and quad (b, q, C); covariance (b, q, C, C)
+    where they depend on each other; jittered: rows that needed extra jitter."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    quad: np.ndarray
+    covariance: np.ndarray | None = None
+    jittered: int
+
+    @abstractmethod
+    def slopes(self, by_mean: np.ndarray, by_variance: np.ndarray) -> CovarianceSlopes:
+        """What slopes by mean and variance (b, C) become; for a single k that was differentiated."""
+
+
+class Covariance(ABC):
+    """How C latent functions vary over d inputs."""
+
+    def __init__(self, kernel: Kernel, latents: int, d: int, scales: int) -> None:
+        self.kernel, self.latents, self.d, self.scales = kernel, latents, d, scales
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Parameter]:
+        """What is learned."""
+
+    @abstractmethod
+    def initial(self, scale: float) -> dict[str, np.ndarray]:
+        """Where it starts: length scales of the order of the distance between two standardised rows."""
+
+    def search_lengths(self, parameters: Parameters) -> np.ndarray:
+        """Length scales (d,) under which neighbours are searched: with several kernels, their geometric mean."""
+        return np.exp(np.atleast_2d(parameters["log_lengths"]).mean(axis=0))
+
+    def scale2(self, parameters: Parameters) -> np.ndarray:
+        """Prior variances (S,) of the latent functions."""
+        return np.exp(2 * parameters["log_scale"])
+
+    def scale_slopes(self, parameters: Parameters, by_log_scale: np.ndarray) -> dict[str, np.ndarray]:
+        """Slopes by the parameters from those by half the logarithm of the prior variances (S,)."""
+        return {"log_scale": by_log_scale}
+
+    @property
+    def matrix_rows(self) -> int:
+        """Rows that each neighbour adds to a matrix: more than one where latent functions depend on each other."""
+        return 1
+
+    @abstractmethod
+    def condition(
+        self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
+    ) -> Latent:
+        """Moments given the first ks (q,) neighbours, or all k."""
+
+    def _shared(self, kernels: tuple[int, ...]) -> dict[str, Parameter]:
+        shape = (len(self.kernel.shapes),)
+        return {"log_lengths": _LENGTH._replace(shape=(*kernels, self.d)), "log_shape": _SHAPE._replace(shape=shape)}
+
+
+def _summed(by: np.ndarray, size: int) -> np.ndarray:
+    """Slopes (C,) summed to (1,) where all share one number."""
+    return by if len(by) == size else by.sum(keepdims=True)
+
+
+class Shared(Covariance):
+    """One kernel for all latent functions, with S = 1 or C scales."""
+
+    def parameters(self) -> dict[str, Parameter]:
+        return {**self._shared(()), "log_scale": _SCALE._replace(shape=(self.scales,))}
+
+    def initial(self, scale: float) -> dict[str, np.ndarray]:
+        lengths, scales = np.full(self.d, 0.5 * math.log(self.d)), np.full(self.scales, math.log(scale))
+        return {"log_lengths": lengths, "log_shape": log_shapes(self.kernel), "log_scale": scales}
+
+    def condition(
+        self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
+    ) -> Latent:
+        return _SharedLatent(self, parameters, neighbourhood, ks, differentiate)
+
+
+class _SharedLatent(Latent):
+    def __init__(self, own: Shared, parameters: Parameters, near: Neighbourhood, ks: Any, differentiate: bool) -> None:
+        found = condition(
+            own.kernel, parameters["log_lengths"], parameters["log_shape"], near, ks, differentiate=differentiate
+        )
+        self.scale2, self.found = own.scale2(parameters), found
+        self.mean, self.jittered = found.mean, found.jittered
+        self.variance = np.broadcast_to(found.variance * self.scale2, found.mean.shape)
+        self.quad = found.quad / self.scale2
+
+    def slopes(self, by_mean: np.ndarray, by_variance: np.ndarray) -> CovarianceSlopes:
+        shared = self.found.variance.shape[-1] == 1
+        by_unit = by_variance * self.scale2  # by the variance of a kernel of scale one
+        by = self.found.slopes(by_mean, by_unit.sum(axis=1, keepdims=True) if shared else by_unit)
+        by_scale = _summed(2 * (by_variance * self.variance[:, 0]).sum(axis=0), len(self.scale2))
+        parameters = {"log_lengths": by.log_lengths, "log_shape": by.log_shape, "log_scale": by_scale}
+        return CovarianceSlopes(parameters, by.targets, by.noises)
+
+
+class PerLatent(Covariance):
+    """A kernel for each latent function."""
+
+    def parameters(self) -> dict[str, Parameter]:
+        return {**self._shared((self.latents,)), "log_scale": _SCALE._replace(shape=(self.scales,))}
+
+    def initial(self, scale: float) -> dict[str, np.ndarray]:
+        lengths = np.full((self.latents, self.d), 0.5 * math.log(self.d))
+        scales = np.full(self.scales, math.log(scale))
+        return {"log_lengths": lengths, "log_shape": log_shapes(self.kernel), "log_scale": scales}
+
+    def condition(
+        self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
+    ) -> Latent:
+        return _PerLatentLatent(self, parameters, neighbourhood, ks, differentiate)
+
+
+class _PerLatentLatent(Latent):
+    def __init__(
+        self, own: PerLatent, parameters: Parameters, near: Neighbourhood, ks: Any, differentiate: bool
+    ) -> None:
+        self.scale2, self.noises = own.scale2(parameters), near.noises.shape[-1]
+        parts = []
+        for c in range(own.latents):
+            r = min(c, self.noises - 1)
+            targets = np.ascontiguousarray(near.targets[..., c : c + 1])
+            noises = np.ascontiguousarray(near.noises[..., r : r + 1])
+            alone = Neighbourhood(near.query, near.rows, near.ids, targets, noises)
+            lengths = parameters["log_lengths"][c]
+            parts.append(
+                condition(own.kernel, lengths, parameters["log_shape"], alone, ks, differentiate=differentiate)
+            )
+        self.parts, self.jittered = parts, sum(part.jittered for part in parts)
+        self.mean = np.concatenate([part.mean for part in parts], axis=-1)
+        self.variance = np.concatenate([part.variance for part in parts], axis=-1) * self.scale2
+        self.quad = np.concatenate([part.quad for part in parts], axis=-1) / self.scale2
+
+    def slopes(self, by_mean: np.ndarray, by_variance: np.ndarray) -> CovarianceSlopes:
+        by_unit = by_variance * self.scale2
+        parts = [
+            part.slopes(np.ascontiguousarray(by_mean[:, c : c + 1]), np.ascontiguousarray(by_unit[:, c : c + 1]))
+            for c, part in enumerate(self.parts)
+        ]
+        by_scale = _summed(2 * (by_variance * self.variance[:, 0]).sum(axis=0), len(self.scale2))
+        parameters = {
+            "log_lengths": np.stack([by.log_lengths for by in parts]),
+            "log_shape": np.sum([by.log_shape for by in parts], axis=0),
+            "log_scale": by_scale,
+        }
+        targets, noises = (np.concatenate([getattr(by, name) for by in parts], -1) for name in ("targets", "noises"))
+        noises = noises if self.noises > 1 else noises.sum(axis=-1, keepdims=True)
+        return CovarianceSlopes(parameters, targets, noises)
+
+
+class Mixed(Covariance):
+    """Latent functions f = W g that are mixtures of Q independent ones, each with a kernel of its own and scale one.
+
+    The linear model of coregionalisation. The mixing matrix W (C, Q) takes the place of the kernel scales.
+    """
+
+    def __init__(self, kernel: Kernel, latents: int, d: int, mixing: np.ndarray) -> None:
+        super().__init__(kernel, latents, d, latents)
+        self.start = mixing
+
+    @property
+    def matrix_rows(self) -> int:
+        return self.latents
+
+    def parameters(self) -> dict[str, Parameter]:
+        return {**self._shared(self.start.shape[1:]), "mixing": _MIXING._replace(shape=self.start.shape)}
+
+    def initial(self, scale: float) -> dict[str, np.ndarray]:
+        """More latent functions than outputs are finer ones."""
+        q = np.arange(self.start.shape[1])[:, None]
+        lengths = np.full((len(q), self.d), 0.5 * math.log(self.d)) - math.log(3) * (q // self.latents)
+        return {"log_lengths": lengths, "log_shape": log_shapes(self.kernel), "mixing": self.start.copy()}
+
+    def search_lengths(self, parameters: Parameters) -> np.ndarray:
+        """1 / length^2 is the mean over kernels, each counting as much as it adds to the variance."""
+        shares = np.sum(parameters["mixing"] ** 2, axis=0)
+        return 1 / np.sqrt((shares @ np.exp(-2 * parameters["log_lengths"])) / shares.sum())
+
+    def scale2(self, parameters: Parameters) -> np.ndarray:
+        return np.sum(parameters["mixing"] ** 2, axis=1)
+
+    def scale_slopes(self, parameters: Parameters, by_log_scale: np.ndarray) -> dict[str, np.ndarray]:
+        w = parameters["mixing"]
+        return {"mixing": (by_log_scale / self.scale2(parameters))[:, None] * w}
+
+    def condition(
+        self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
+    ) -> Latent:
+        return _MixedLatent(self, parameters, neighbourhood, ks, differentiate)
+
+
+class _MixedLatent(Latent):
+    def __init__(self, own: Mixed, parameters: Parameters, near: Neighbourhood, ks: Any, differentiate: bool) -> None:
+        self.own, self.parameters, self.relative = own, parameters, near.noises
+        self.scale2 = own.scale2(parameters)
+        near = Neighbourhood(near.query, near.rows, near.ids, near.targets, near.noises * self.scale2)
+        self.found = condition_outputs(
+            own.kernel, parameters["log_lengths"], parameters["log_shape"], parameters["mixing"], near, ks,
+            differentiate=differentiate,
+        )  # fmt: skip
+        self.mean, self.quad, self.jittered = self.found.mean, self.found.quad, self.found.jittered
+        self.covariance = self.found.covariance
+        self.variance = np.diagonal(self.found.covariance, axis1=-2, axis2=-1)
+
+    def slopes(self, by_mean: np.ndarray, by_variance: np.ndarray) -> CovarianceSlopes:
+        by = self.found.slopes(by_mean, by_variance)
+        observed = np.isfinite(self.relative)
+        by_scale2 = np.sum(by.noises * np.where(observed, self.relative, 0.0), axis=(0, 1))
+        more = self.own.scale_slopes(self.parameters, 2 * self.scale2 * by_scale2)
+        parameters = {"log_lengths": by.log_lengths, "log_shape": by.log_shape, "mixing": by.mixing + more["mixing"]}
+        return CovarianceSlopes(parameters, by.targets, by.noises * self.scale2)

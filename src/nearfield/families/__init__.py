@@ -1,0 +1,67 @@
+"""Families: all that is known about a kind of observation. One class and one `register` each.
+
+Every family enters the closed form as Gaussian sites: each row has a pseudo-target t and a pseudo-noise v, so that the
+latent functions given the neighbours are Gaussian. For all but the Gaussian ones the sites depend on a few numbers of
+the row, its site state (Sec. 3.3 and 3.4 of the paper), which follow from the row's own moments in closed form.
+
+An observation is what is left out at a time: one copy of a row, or one label of an input.
+"""
+
+from __future__ import annotations
+
+from nearfield.families._base import (
+    NOISE_FLOOR,
+    Calibrator,
+    Family,
+    Observations,
+    Observed,
+    Parameter,
+    Parameters,
+    Score,
+    Sites,
+    SiteSlopes,
+    checked,
+    taken,
+)
+from nearfield.families.classes import Bernoulli, OneAgainstAll
+from nearfield.families.counts import Binomial, NegativeBinomial
+from nearfield.families.gaussian import Gaussian
+from nearfield.families.outputs import GaussianOutputs
+from nearfield.families.student_t import StudentT
+
+FAMILIES: dict[str, type[Family]] = {}
+"""By name; `register` adds to it."""
+
+
+def register(family: type[Family]) -> type[Family]:
+    """Make a family known: to the estimator that it names, to files and to the command line. A decorator, too."""
+    FAMILIES[family.name] = family
+    return family
+
+
+for _family in (Gaussian, GaussianOutputs, StudentT, Bernoulli, OneAgainstAll, Binomial, NegativeBinomial):
+    register(_family)
+
+
+def names_for(estimator: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the families that the estimator of that name fits and that predict one of these kinds."""
+    return tuple(name for name, f in FAMILIES.items() if f.estimator == estimator and f.kind in kinds)
+
+
+__all__ = [
+    "FAMILIES",
+    "NOISE_FLOOR",
+    "Calibrator",
+    "Family",
+    "Observations",
+    "Observed",
+    "Parameter",
+    "Parameters",
+    "Score",
+    "SiteSlopes",
+    "Sites",
+    "checked",
+    "names_for",
+    "register",
+    "taken",
+]

@@ -1,0 +1,322 @@
+"""What a family is: all that is known about one kind of observation.
+
+A family says which arrays a row was observed with, how they become Gaussian sites of the closed form, how well the
+latent functions predict them (with slopes, written by hand), which head is fitted to left-out rows, what of it stands
+in a file, and how the command line calls it. Everyone else goes through `FAMILIES`.
+
+Shapes: `...` is whatever comes before the arrays' own dimensions, (n,) rows, (b, k) neighbours or (u,) observations.
+There are always C latent functions, the last dimension of sites and moments, also where C = 1.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from nearfield.metrics import CountScores, Scores
+from nearfield.moments import Moments
+from nearfield.persistence import ModelFileError
+from nearfield.scaling import Scaling
+
+Observed = Mapping[str, np.ndarray]
+"""What rows were observed with: arrays by name, the first dimensions alike."""
+Parameters = Mapping[str, np.ndarray]
+"""Values of learned parameters by name."""
+
+NOISE_FLOOR = 1e-8  # least noise variance, relative to the kernel's variance: keeps every matrix positive definite
+
+
+class Parameter(NamedTuple):
+    """A learned array: where it starts, its shape, and the bounds that no value leaves."""
+
+    initial: float
+    low: float
+    high: float
+    shape: tuple[int, ...] = ()
+
+
+class Sites(NamedTuple):
+    """Observations as if the latent functions had been measured: targets (..., C) with noise variances (..., R).
+
+    The noise variances are relative to the prior variance of the latent function, everywhere; infinity stands for what
+    was not observed. R = 1 where the family's latent functions share them, else C.
+    """
+
+    targets: np.ndarray
+    noises: np.ndarray
+
+
+class SiteSlopes(NamedTuple):
+    """What slopes by sites become: by the family's parameters, by the log kernel scales (S,), by the site state."""
+
+    parameters: dict[str, np.ndarray]
+    log_scale: np.ndarray
+    state: np.ndarray | None = None
+
+
+class Score(NamedTuple):
+    """log p (b,) of observations, with slopes by the mean and variance (b, C) of the latent functions and by the
+    family's parameters, (b,) + shape each."""
+
+    value: np.ndarray
+    by_mean: np.ndarray
+    by_variance: np.ndarray
+    by_parameters: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """What can be left out: the row (u,) it belongs to, what was observed (u, ...) and how often (u,).
+
+    alone: whether nothing is left of the row without it, so that the row is no neighbour of itself (u,).
+    """
+
+    row: np.ndarray
+    observed: Observed
+    weights: np.ndarray
+    alone: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, which: np.ndarray) -> Observations:
+        """The observations `which` (b,)."""
+        return Observations(
+            self.row[which], taken(self.observed, which), self.weights[which], self.alone[which]
+        )  # fmt: skip
+
+
+def taken(observed: Observed, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """The arrays at the rows ids, of any shape."""
+    return {name: values[ids] for name, values in observed.items()}
+
+
+class Calibrator(Protocol):
+    """How to fit, judge and describe the head of a family. Rows are left out, with moments of a single k.
+
+    slack: accuracy that is too little to tell two k apart; the smallest of equals is chosen.
+    """
+
+    @property
+    def slack(self) -> float: ...
+
+    def fit(self, rows: Any) -> Any:
+        """The head that suits the rows best."""
+        ...
+
+    def accuracy(self, rows: Any, head: Any) -> float:
+        """What the choice of k maximises. A gain of 0.02 is worth twice the work or so."""
+        ...
+
+    def describe(self, rows: Any, head: Any) -> str:
+        """The accuracy in words."""
+        ...
+
+    def scores(self, rows: Any, head: Any) -> dict[str, float]:
+        """Scores by name, in the units of the target."""
+        ...
+
+    def finish(self, rows: Any, head: Any) -> Any:
+        """The head with what is fitted once k is known."""
+        ...
+
+
+class Family(ABC):
+    """One kind of observation. A subclass is final: what it does not say is as here."""
+
+    # --- who it is --------------------------------------------------------------------------------------------------
+    name: ClassVar[str]
+    task: ClassVar[str] = "regression"
+    """what the command line calls predicting it"""
+    estimator: ClassVar[str] = "GPRegressor"
+    """the estimator that fits it, whose argument `likelihood` takes the name"""
+    kind: ClassVar[str] = "number"
+    """what is predicted: number, count, numbers (several) or label"""
+    given: ClassVar[tuple[str, ...]] = ()
+    """what a row must or may have beside the inputs to be predicted, as arguments of the estimator: exposure, trials"""
+
+    # --- its structure ----------------------------------------------------------------------------------------------
+    latents: int = 1
+    """latent functions, C"""
+    shared_noise: bool = True
+    """whether one noise, relative to the kernel's variance, serves all latent functions: R = 1, else R = C"""
+    kernel_scales: int = 1
+    """kernel scales that are learned, S: one for each latent function, or one for all"""
+    initial_scale: float = 1.0
+    """where they start"""
+    length_spread: float | None = None
+    """spread of the prior on log length scales, see `objectives.length_prior`; None for none"""
+    patient: bool = False
+    """whether scores vary so much between observations that progress drowns in the noise; a stage of training then ends
+    early only if the score has clearly become worse"""
+    state_size: int = 0
+    """numbers of each row on which its sites depend, A"""
+    state_learned: bool = False
+    """whether they are learned by gradients; else they follow from the row's own moments, `updated_state`"""
+    parameters: Mapping[str, Parameter] = MappingProxyType({})
+
+    # --- what is observed -------------------------------------------------------------------------------------------
+    arrays: Mapping[str, tuple[int, ...]]
+    """names of the observed arrays, and the dimensions that each has behind the rows'"""
+    additive: tuple[str, ...] = ("weight",)
+    """those of which an observation takes its part away when it is left out"""
+
+    @abstractmethod
+    def check(self, observed: Observed) -> None:
+        """Raise a ValueError that helps if what was observed lies outside of the domain."""
+
+    def weight(self, observed: Observed) -> np.ndarray:
+        """How many observations rows stand for, (...)."""
+        return observed["weight"]
+
+    def sizes(self, observed: Observed) -> np.ndarray:
+        """The same for each latent function: (..., 1), or (..., C) where some may not have been observed."""
+        return self.weight(observed)[..., None]
+
+    def observations(self, observed: Observed) -> Observations:
+        """What can be left out of rows (n,): by default each row, or one of the copies that it stands for."""
+        weights, n = self.weight(observed), len(self.weight(observed))
+        single = {**observed, "weight": np.ones(n)}
+        return Observations(np.arange(n), single, weights, weights <= 1 + 1e-12)
+
+    def with_rows(self, observed: Observed) -> Family:
+        """The family for rows like these beside those that it has: itself, unless its structure depends on the rows."""
+        return self
+
+    def places(self, row: np.ndarray, observed: Observed, joined: Observed) -> np.ndarray:
+        """Numbers (n,) of the observations that given rows became: given row i is part of row[i] of `joined`."""
+        return row
+
+    def constant(self, observed: Observed) -> bool:
+        """Whether all rows were observed alike, so that there is nothing to learn."""
+        arrays = [values for name, values in observed.items() if name not in self.additive]
+        return all(bool((values == values[:1]).all()) for values in arrays)
+
+    # --- sites ------------------------------------------------------------------------------------------------------
+
+    def initial_mean(self, observed: Observed) -> np.ndarray:
+        """Where the means (C,) of the latent functions start."""
+        return np.zeros(self.latents)
+
+    def initial_state(self, observed: Observed) -> np.ndarray:
+        """Site state (n, A) before anything is known."""
+        return np.zeros((len(self.weight(observed)), self.state_size))
+
+    @abstractmethod
+    def sites(self, observed: Observed, state: np.ndarray, parameters: Parameters, scale2: np.ndarray) -> Sites:
+        """Sites of rows with that site state (..., A); scale2 (S,) is the prior variance of the latent functions."""
+
+    @abstractmethod
+    def site_slopes(
+        self,
+        observed: Observed,
+        state: np.ndarray,
+        parameters: Parameters,
+        scale2: np.ndarray,
+        by_targets: np.ndarray,
+        by_noises: np.ndarray,
+    ) -> SiteSlopes:
+        """Slopes by parameters, log kernel scales and site state, from those by the targets and noises of sites."""
+
+    def updated_state(
+        self, observed: Observed, mean: np.ndarray, variance: np.ndarray, parameters: Parameters
+    ) -> np.ndarray:
+        """Site state (b, A) of rows from the moments (b, C) of the latent functions given all rows."""
+        return np.zeros((len(mean), 0))
+
+    def check_state(self, state: np.ndarray) -> None:
+        """Raise a ValueError if a file's site state (n, A) is impossible."""
+
+    def sampling(self, rng: np.random.Generator) -> Family:
+        """The family to train with: one that draws its sites from `rng`, where sites are sampled."""
+        return self
+
+    def noise(self, parameters: Parameters, scale2: np.ndarray) -> np.ndarray:
+        """Noise variance of one observation, (1,) or (C,), with its floor; zero where the family has none."""
+        return np.zeros(1)
+
+    def known_noise(self, observed: Observed) -> np.ndarray:
+        """What is known of the noise variances of rows, (..., 1) or (..., C)."""
+        return np.zeros((*self.weight(observed).shape, 1))
+
+    # --- score ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def score(self, observed: Observed, mean: np.ndarray, variance: np.ndarray, parameters: Parameters) -> Score:
+        """log p of observations (b,), the latent functions having these moments (b, C); with slopes."""
+
+    def believed(self, state: np.ndarray, parameters: Parameters) -> np.ndarray | None:
+        """How much the scores of observations count in training, (b,), by the site state (b, A) of their rows."""
+        return None
+
+    def penalty(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """What a score loses for the site state (b, A) of its row, (b,), and the slope by it (b, A); None: nothing."""
+        return None
+
+    # --- head -------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def calibrator(self, observed: Observed, parameters: Parameters, calibrated: bool, unit: np.ndarray) -> Calibrator:
+        """How the head is fitted and judged, given the training rows; unit: of the target, in the user's units."""
+
+    @abstractmethod
+    def left_out(
+        self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray
+    ) -> Any:
+        """Left-out observations with their moments (b, q, C) and noise variances, as the calibrator wants them."""
+
+    @abstractmethod
+    def unpacked_head(self, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
+        """The head that its `packed` took apart, or a ModelFileError."""
+
+    # --- file -------------------------------------------------------------------------------------------------------
+
+    def described(self) -> dict[str, Any]:
+        """What `from_description` needs beside the name, as plain JSON."""
+        return {}
+
+    @classmethod
+    def from_description(cls, fields: Mapping[str, Any]) -> Family:
+        """The family that `described` itself so, or a ModelFileError."""
+        return cls()
+
+    # --- command line -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def baseline(cls, y: np.ndarray, given: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The best prediction of values y (n,) that ignores the inputs, as a few numbers."""
+        scaling = Scaling.of(y, np.ones(y.size))
+        return {"mean": float(scaling.centre), "std": float(scaling.scale)}
+
+    @classmethod
+    def baseline_distribution(cls, numbers: Mapping[str, float], n: int, given: Mapping[str, np.ndarray]) -> Any:
+        """Its predictive distributions for n rows."""
+        import scipy.stats
+
+        return scipy.stats.norm(np.full(n, numbers["mean"]), numbers["std"])
+
+    scores: ClassVar[type[Scores] | type[CountScores]] = Scores
+    """the sums that score its predictive distributions"""
+
+
+def checked(observed: Observed, family: Family, n: int) -> dict[str, np.ndarray]:
+    """The observed arrays of a file, if they are those of the family and make sense; else a ModelFileError."""
+    if set(observed) != set(family.arrays):
+        raise ModelFileError(f"its rows have the arrays {sorted(observed)}; expected {sorted(family.arrays)}")
+    for name, trailing in family.arrays.items():
+        if observed[name].shape != (n, *trailing):
+            raise ModelFileError(f"its array {name!r} has shape {observed[name].shape}; expected {(n, *trailing)}")
+        if not np.isfinite(observed[name]).all():
+            raise ModelFileError(f"its array {name!r} has values that are not finite")
+    try:
+        family.check(observed)
+    except ValueError as error:
+        raise ModelFileError(f"its rows do not make sense ({error})") from error
+    if not (family.weight(observed) > 0).all():
+        raise ModelFileError("it has rows that do not count")
+    return dict(observed)

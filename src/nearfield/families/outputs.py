@@ -1,0 +1,156 @@
+"""Several real outputs with Gaussian noise, any of which may be missing in a row.
+
+Observed: the targets y (n, P), which of them are there, present (n, P), how often the row counts (n,) and the known
+noise variances (n, P). A target that is not there says nothing, whichever value stands in its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nearfield import marginals
+from nearfield.families._base import (
+    NOISE_FLOOR,
+    Calibrator,
+    Family,
+    Observations,
+    Observed,
+    Parameters,
+    Score,
+    Sites,
+    SiteSlopes,
+)
+from nearfield.families.gaussian import LOG_NOISE
+from nearfield.heads.outputs import LeftOutOutputs, OutputHeads, OutputsCalibrator
+from nearfield.heads.regression import RegressionCalibrator, RegressionHead, target_floor
+from nearfield.moments import Moments
+from nearfield.persistence import ModelFileError, require
+
+
+class GaussianOutputs(Family):
+    """y_p = f_p + noise for P outputs.
+
+    alike: whether all outputs have the same kernel scale and noise level. complete: whether no row lacks an output and
+    no noise is known; outputs that are alike then share the noises, and one factorisation serves them all.
+    """
+
+    name = "gaussian_outputs"
+    kind = "numbers"
+
+    def __init__(self, outputs: int, alike: bool = False, complete: bool = False) -> None:
+        self.outputs, self.alike, self.complete = outputs, alike, complete
+        self.latents = outputs
+        self.shared_noise = alike and complete
+        self.kernel_scales = 1 if alike else outputs
+        self.parameters = {"log_noise": LOG_NOISE._replace(shape=(self.kernel_scales,))}
+        self.arrays = {"y": (outputs,), "present": (outputs,), "weight": (), "known_noise": (outputs,)}
+
+    def with_rows(self, observed: Observed) -> GaussianOutputs:
+        """The family for rows like these beside those that it has."""
+        whole = bool(observed["present"].all()) and not observed["known_noise"].any()
+        return GaussianOutputs(self.outputs, self.alike, self.complete and whole)
+
+    def check(self, observed: Observed) -> None:
+        y, weight, known = (observed[name] for name in ("y", "weight", "known_noise"))
+        if not (np.isfinite(y).all() and (weight > 0).all() and np.isfinite(known).all() and (known >= 0).all()):
+            raise ValueError("finite targets, positive weights and known noise variances of at least 0 are expected.")
+        if observed["present"].dtype != np.bool_:
+            raise ValueError("which targets are present is expected as true or false.")
+
+    def sizes(self, observed: Observed) -> np.ndarray:
+        return observed["weight"][..., None] * observed["present"]
+
+    def constant(self, observed: Observed) -> bool:
+        """Whether every output has one value, wherever it is there."""
+        y, there = observed["y"], observed["present"]
+        low, high = np.where(there, y, np.inf).min(axis=0), np.where(there, y, -np.inf).max(axis=0)
+        return bool((low >= high).all())
+
+    def noise(self, parameters: Parameters, scale2: np.ndarray) -> np.ndarray:
+        return np.exp(parameters["log_noise"]) + NOISE_FLOOR * scale2
+
+    def known_noise(self, observed: Observed) -> np.ndarray:
+        return np.where(observed["present"], observed["known_noise"], 0.0)
+
+    def sites(self, observed: Observed, state: np.ndarray, parameters: Parameters, scale2: np.ndarray) -> Sites:
+        weight, noise = observed["weight"][..., None], np.exp(parameters["log_noise"])
+        if self.shared_noise:
+            return Sites(observed["y"], (noise / scale2 + NOISE_FLOOR) / weight)
+        noises = ((noise + observed["known_noise"]) / scale2 + NOISE_FLOOR) / weight
+        return Sites(observed["y"], np.where(observed["present"], noises, np.inf))
+
+    def site_slopes(
+        self,
+        observed: Observed,
+        state: np.ndarray,
+        parameters: Parameters,
+        scale2: np.ndarray,
+        by_targets: np.ndarray,
+        by_noises: np.ndarray,
+    ) -> SiteSlopes:
+        by_variance = by_noises / (observed["weight"][..., None] * scale2)
+        by_noise, by_known = by_variance.sum((0, 1)), np.zeros(1)
+        if not self.shared_noise:
+            by_known = np.sum(by_variance * observed["known_noise"], axis=(0, 1))
+        if self.alike:
+            by_noise, by_known = by_noise.sum(keepdims=True), by_known.sum(keepdims=True)
+        by_noise = np.exp(parameters["log_noise"]) * by_noise
+        return SiteSlopes({"log_noise": by_noise}, -2 * (by_noise + by_known))
+
+    def score(self, observed: Observed, mean: np.ndarray, variance: np.ndarray, parameters: Parameters) -> Score:
+        """Mean over outputs of the marginal log densities; missing outputs add nothing."""
+        noise = np.exp(parameters["log_noise"])
+        total = variance + noise + observed["known_noise"]
+        value, by_residual, by_total = marginals.normal(observed["y"] - mean, total)
+        counted = observed["present"] / self.outputs
+        by_total = by_total * counted
+        by_noise = by_total.sum(axis=1, keepdims=True) if self.alike else by_total
+        return Score((value * counted).sum(axis=1), -by_residual * counted, by_total, {"log_noise": noise * by_noise})
+
+    def calibrator(self, observed: Observed, parameters: Parameters, calibrated: bool, unit: np.ndarray) -> Calibrator:
+        y, there = observed["y"], observed["present"]
+        units = np.broadcast_to(unit, (self.outputs,)).tolist()
+        floors = [target_floor(y[there[:, p], p]) for p in range(self.outputs)]
+        each = (RegressionCalibrator(RegressionHead(), calibrated, *own) for own in zip(floors, units, strict=True))
+        return OutputsCalibrator(tuple(each))
+
+    def left_out(self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray) -> Any:
+        y, there = observations.observed["y"], observations.observed["present"]
+        return LeftOutOutputs(ks, moments, y, np.broadcast_to(noise, y.shape), there, observations.weights)
+
+    def unpacked_head(self, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
+        return OutputHeads.unpacked(fields, self.outputs)
+
+    def described(self) -> dict[str, Any]:
+        return {"outputs": self.outputs, "alike": self.alike, "complete": self.complete}
+
+    @classmethod
+    def from_description(cls, fields: Mapping[str, Any]) -> Family:
+        outputs = require(fields, "outputs", int)
+        if outputs < 2:
+            raise ModelFileError(f"its family {cls.name!r} has {outputs} outputs")
+        return cls(outputs, require(fields, "alike", bool), require(fields, "complete", bool))
+
+    def initial_mixing(self, observed: Observed, latents: int) -> np.ndarray:
+        """Where a mixing matrix (P, Q) starts: the directions in which the targets vary most.
+
+        W W' is then the correlation matrix of the outputs, or the part of it that Q latent functions can have. With as
+        many latent functions as outputs, W is its symmetric root, so that each output has a latent function much like
+        itself; further ones begin as small copies of these.
+        """
+        there = observed["present"] * observed["weight"][:, None]
+        targets = np.where(there > 0, observed["y"], 0.0)
+        together = there.T @ (there > 0)
+        moments = (targets * there).T @ targets / np.maximum(together, 1e-300)
+        values, vectors = np.linalg.eigh((moments + moments.T) / 2)
+        roots = np.sqrt(np.maximum(values, 1e-4))  # a constant output has none
+        best = np.argsort(-values, kind="stable")[:latents]
+        start = vectors[:, best] * roots[best]
+        if latents >= self.outputs:
+            start = (vectors * roots) @ vectors.T
+        copies = math.ceil(latents / start.shape[1])
+        return np.concatenate([start / 3**i for i in range(copies)], axis=1)[:, :latents]

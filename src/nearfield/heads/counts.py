@@ -1,0 +1,138 @@
+"""The head of counts: a shift and a factor for the latent function's moments, and the dispersion, refitted.
+
+f ~ N(mean + b, g variance)     dispersion r' = r e^c, where the family has one
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.optimize
+
+from nearfield.heads._scalars import scalars
+from nearfield.metrics import CountScores
+from nearfield.moments import Moments
+from nearfield.persistence import ModelFileError
+
+_LARGEST = 20.0  # of the scalars in a file, as logarithms
+
+
+class Latent(NamedTuple):
+    """Mean and variance (b,) of the latent function."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+@dataclass(frozen=True)
+class CountHead:
+    """The scalars. The dispersion is that of a negative binomial; None where there is none, as for a binomial."""
+
+    dispersion: float | None
+    shift: float = 0.0  # b
+    log_spread: float = 0.0  # log g
+
+    def predicted(self, moments: Moments, noise: np.ndarray | None = None) -> Latent:
+        """Moments (b,) of the latent function, corrected, from those (b, 1) of rows."""
+        return Latent(moments.mean[..., 0] + self.shift, np.exp(self.log_spread) * moments.variance[..., 0])
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The scalars, for a file; no arrays."""
+        return {"dispersion": self.dispersion, "shift": self.shift, "log_spread": self.log_spread}, {}
+
+    @classmethod
+    def unpacked(cls, stored: Mapping[str, Any], dispersed: bool) -> CountHead:
+        """The head that `packed` took apart, or a ModelFileError."""
+        values = scalars(stored, {"dispersion": None, "shift": 0.0, "log_spread": 0.0}, infinite="dispersion")
+        dispersion = values.pop("dispersion")
+        log_dispersion = 0.0 if math.isinf(dispersion) else math.log(max(dispersion, 1e-300))
+        largest = max(abs(value) for value in (log_dispersion, *values.values()))
+        if dispersed == math.isinf(dispersion) or largest > _LARGEST:
+            raise ModelFileError(f"its head has scalars that are out of range: {dict(stored)}")
+        return cls(dispersion if dispersed else None, **values)
+
+
+Observed = Mapping[str, np.ndarray]
+Scored = Callable[[np.ndarray, np.ndarray, Observed, "float | None"], tuple[np.ndarray, ...]]
+"""log p (b,) of counts and its slopes by the latent mean and variance (b,) and by the log dispersion, from latent mean
+and variance (b,), what was observed and the dispersion."""
+Distributed = Callable[[Latent, CountHead, Observed], Any]
+"""The predictive distributions of counts from corrected moments, a head and what was observed beside the counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOutCounts:
+    """Left-out counts: moments for several k, what was observed by name, how often each counts (b,)."""
+
+    ks: np.ndarray
+    moments: Moments
+    observed: Observed
+    weights: np.ndarray
+
+    def at(self, k: int) -> LeftOutCounts:
+        """The same counts with the moments of a single k."""
+        return replace(self, ks=np.array([k]), moments=self.moments.at(int(np.searchsorted(self.ks, k))))
+
+
+@dataclass(frozen=True, eq=False)
+class CountCalibrator:
+    """How heads of counts are fitted and judged; see `calibration.Calibrator`."""
+
+    score: Scored
+    distribution: Distributed
+    dispersion: float | None
+    calibrated: bool
+    slack: float = 0.001
+
+    def fit(self, rows: LeftOutCounts) -> CountHead:
+        """The head with the highest likelihood of the left-out counts, or the plain one if that is as good."""
+        plain = CountHead(self.dispersion)
+        if not self.calibrated:
+            return plain
+        head = self._maximise(rows)
+        return head if self.nll(rows, head) < self.nll(rows, plain) else plain
+
+    def accuracy(self, rows: LeftOutCounts, head: CountHead) -> float:
+        """The log probability."""
+        return -self.nll(rows, head)
+
+    def nll(self, rows: LeftOutCounts, head: CountHead) -> float:
+        """Mean negative log probability, for a single k."""
+        return float(np.average(-self._predict(rows, head).logpmf(rows.observed["count"]), weights=rows.weights))
+
+    def describe(self, rows: LeftOutCounts, head: CountHead) -> str:
+        return f"NLL {self.nll(rows, head):.4f}"
+
+    def scores(self, rows: LeftOutCounts, head: CountHead) -> dict[str, float]:
+        scores = CountScores.of(rows.observed["count"], self._predict(rows, head), rows.weights).as_dict()
+        return {name: value for name, value in scores.items() if name != "n"}
+
+    def finish(self, rows: LeftOutCounts, head: CountHead) -> CountHead:
+        """Nothing is left to do."""
+        return head
+
+    def _predict(self, rows: LeftOutCounts, head: CountHead) -> Any:
+        return self.distribution(head.predicted(rows.moments), head, rows.observed)
+
+    def _maximise(self, rows: LeftOutCounts) -> CountHead:
+        """Maximum likelihood with a weak prior around the plain head, by L-BFGS; theta = (b, log g[, c])."""
+        mean, variance = rows.moments.mean[:, 0], rows.moments.variance[:, 0]
+        free = 2 if self.dispersion is None else 3
+        total = rows.weights.sum()
+
+        def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
+            dispersion = None if self.dispersion is None else self.dispersion * math.exp(theta[2])
+            wide = math.exp(theta[1]) * variance
+            log_p, by_mean, by_variance, *others = self.score(mean + theta[0], wide, rows.observed, dispersion)
+            slopes = np.stack([by_mean, by_variance * wide, *others[: free - 2]])
+            value = (0.5 * np.sum(theta**2) - rows.weights @ log_p) / total
+            return float(value), (theta - slopes @ rows.weights) / total
+
+        limits = [(-2.0, 2.0), (-5.0, 5.0), (-4.0, 4.0)][:free]
+        best = scipy.optimize.minimize(objective, np.zeros(free), jac=True, method="L-BFGS-B", bounds=limits)
+        dispersion = None if self.dispersion is None else float(self.dispersion * np.exp(best.x[2]))
+        return CountHead(dispersion, float(best.x[0]), float(best.x[1]))

@@ -1,0 +1,57 @@
+"""Moments of the latent functions at many rows: what a sweep gives, and what heads make predictions of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+NEAR = 16  # neighbours that tell about the closest surroundings of a row
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Moments of C latent functions at b rows, each (b, C); (b, q, C) where asked for q numbers of neighbours.
+
+    size: how many observations each row was predicted from, its neighbours, each as often as it counts; (b, 1) where it
+    is the same for all latent functions. near_quad and near_size are quad and size of the nearest NEAR neighbours.
+    covariance: (b, C, C) between the latent functions, for a single k, where it was asked for.
+    jittered: rows whose matrix was factorised again with a larger diagonal.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    quad: np.ndarray
+    size: np.ndarray
+    near_quad: np.ndarray
+    near_size: np.ndarray
+    covariance: np.ndarray | None = None
+    jittered: int = 0
+
+    def at(self, place: int) -> Moments:
+        """The moments for one of the numbers of neighbours asked for."""
+        return self._mapped(lambda part: part[:, place])
+
+    def latent(self, c: int) -> Moments:
+        """The moments of one latent function alone: (b,), or (b, q) for several k."""
+        return replace(self._mapped(lambda part: part[..., min(c, part.shape[-1] - 1)]), covariance=None)
+
+    def rows(self, which: np.ndarray) -> Moments:
+        """The moments of some of the rows."""
+        covariance = None if self.covariance is None else self.covariance[which]
+        return replace(self._mapped(lambda part: part[which]), covariance=covariance)
+
+    def _mapped(self, change: Callable[[np.ndarray], np.ndarray]) -> Moments:
+        return replace(self, **{name: change(getattr(self, name)) for name in _ARRAYS})
+
+
+_ARRAYS = ("mean", "variance", "quad", "size", "near_quad", "near_size")
+
+
+def joined(parts: Sequence[Moments]) -> Moments:
+    """Blocks of rows, one after the other."""
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS}
+    given = [part.covariance for part in parts if part.covariance is not None]
+    covariance = np.concatenate(given) if len(given) == len(parts) else None
+    return Moments(**arrays, covariance=covariance, jittered=sum(part.jittered for part in parts))

@@ -1,0 +1,128 @@
+"""Rows that may be neighbours, what can be left out of them, and what is left when it is: the only home of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from nearfield.families import Family, Observations, Observed, taken
+from nearfield.neighbours import find_equal_rows, order_key
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Inputs (n, d), what was observed there by name, and the family's site state (n, A).
+
+    `observations` are what can be left out. Rows of the same group (n,), where there are groups, are left out together.
+    """
+
+    inputs: np.ndarray
+    observed: Observed
+    state: np.ndarray
+    observations: Observations
+    groups: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, family: Family, inputs: np.ndarray, observed: Observed, groups: np.ndarray | None = None) -> Rows:
+        """Rows about which nothing is known yet."""
+        inputs = np.ascontiguousarray(inputs, dtype=np.float64)
+        return cls(inputs, observed, family.initial_state(observed), family.observations(observed), groups)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def with_state(self, state: np.ndarray) -> Rows:
+        """The same rows with another site state."""
+        return replace(self, state=state)
+
+    def followed_by(self, more: Rows, family: Family) -> Rows:
+        """These rows and then more; those are a group of their own each, where there are groups."""
+        observed = {name: np.concatenate([values, more.observed[name]]) for name, values in self.observed.items()}
+        groups = self.groups
+        if groups is not None:
+            groups = np.concatenate([groups, groups.max() + 1 + np.arange(len(more))])
+        inputs, state = (
+            np.concatenate([getattr(self, name), getattr(more, name)]) for name in ("inputs", "state")
+        )  # fmt: skip
+        return Rows(inputs, observed, state, family.observations(observed), groups)
+
+
+def without(observed: Observed, ids: np.ndarray, left_out: Observations, additive: tuple[str, ...]) -> Observed:
+    """What is left of the neighbours ids (b, k) of observations (b,), each without the one that is left out.
+
+    A row of several observations is among the neighbours of each of them. It loses the one left out, or the part of it
+    that counts, in the arrays that are `additive`.
+    """
+    own = (ids == left_out.row[:, None]) * np.minimum(left_out.weights, 1.0)[:, None]
+    row, place = np.nonzero(own)
+    if not row.size:
+        return observed
+    rest = dict(observed)
+    for name in additive:
+        values = observed[name].copy()
+        lost = left_out.observed[name][row]
+        share = own[row, place].reshape(-1, *(1,) * (lost.ndim - 1))
+        values[row, place] = np.maximum(values[row, place] - share * lost, 0.0)
+        rest[name] = values
+    return rest
+
+
+def seen_by(
+    rows: Rows, family: Family, ids: np.ndarray, left_out: Observations | None
+) -> tuple[Observed, np.ndarray]:
+    """What was observed at the neighbours ids (b, k), -1 for none, and their site state (b, k, A)."""
+    places = np.maximum(ids, 0)
+    observed: Observed = taken(rows.observed, places)
+    if left_out is not None:
+        observed = without(observed, ids, left_out, family.additive)
+    return observed, rows.state[places]
+
+
+class Joined(NamedTuple):
+    """Rows of which no two are equal, and where the given ones went: given row i is part of row[i]."""
+
+    inputs: np.ndarray
+    observed: dict[str, np.ndarray]
+    groups: np.ndarray | None
+    row: np.ndarray
+
+
+def join_equal(
+    family: Family, inputs: np.ndarray, observed: Observed, groups: np.ndarray | None = None
+) -> Joined:
+    """Equal rows as one that counts as often: equal inputs (n, d), group and observed arrays, but for additive ones.
+
+    A row of weight two and the same row given twice are then the same to the last bit, and so is every fit of them: in
+    a table that has either, rows are put in an order that depends on what they hold alone. Others stay as they are.
+    """
+    keys = [values.reshape(len(inputs), -1) for name, values in observed.items() if name not in family.additive]
+    keys += [] if groups is None else [groups[:, None]]
+    key = np.concatenate([np.asarray(part, dtype=np.float64) for part in keys] or [np.zeros((len(inputs), 1))], axis=1)
+    hashes = order_key(np.ascontiguousarray(np.stack([_number(order_key(inputs)), _number(order_key(key))], axis=1)))
+    whole = np.arange(len(inputs))
+    if len(np.unique(hashes)) == len(inputs):
+        first, row = whole, whole
+    else:
+        equal = find_equal_rows(np.concatenate([inputs, key], axis=1))
+        first, row = equal.first, np.empty(len(inputs), dtype=np.int64)
+        row[equal.members] = np.repeat(np.arange(len(equal)), np.diff(equal.starts))
+    summed = {name: values[first] for name, values in observed.items()}
+    if len(first) < len(inputs):
+        for name in family.additive:
+            summed[name] = np.zeros_like(summed[name])
+            np.add.at(summed[name], row, observed[name])
+    labels = None if groups is None else groups[first]
+    if (family.weight(summed) == 1).all():
+        return Joined(inputs[first], summed, labels, row)
+    order = np.argsort(hashes[first], kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    ordered = {name: values[order] for name, values in summed.items()}
+    return Joined(inputs[first[order]], ordered, None if labels is None else labels[order], place[row])
+
+
+def _number(hashes: np.ndarray) -> np.ndarray:
+    """64 bits as a number that `order_key` can take up again; no two differ in the last bits alone."""
+    return (hashes >> np.uint64(12)).astype(np.float64)
