@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
+from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 _Job = tuple[Callable[[int, int], None], tuple[int, int], "SimpleQueue[BaseException | None]"]
 _lock = threading.Lock()
@@ -19,8 +23,9 @@ _pool: tuple[int, SimpleQueue[_Job]] | None = None  # how many threads, and thei
 
 def _forget() -> None:
     """After a fork: the child has none of the parent's threads, and a lock that was held stays held for ever."""
-    global _lock, _pool
-    _lock, _pool = threading.Lock(), None
+    global _lock, _pool, _holders
+    _lock, _pool, _holders = threading.Lock(), None, 0
+    _limits.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -33,6 +38,27 @@ def thread_count() -> int:
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_limits: list[Any] = []  # what gives BLAS its threads back, and how many hold it to one
+_holders = 0
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS with a single thread, beside ours. Several Python threads may be inside: the last one out undoes it."""
+    global _holders
+    with _lock:
+        _holders += 1
+        if _holders == 1:
+            _limits.append(threadpool_limits(1, "blas"))
+    try:
+        yield
+    finally:
+        with _lock:
+            _holders -= 1
+            if _holders == 0:
+                _limits.pop().restore_original_limits()
 
 
 def in_threads(task: Callable[[int, int], None], rows: int, smallest: int, largest: int | None = None) -> None:

@@ -17,7 +17,6 @@ from nearfield.calibration import Calibrated, all_rows, calibrate
 from nearfield.checkpoint import Checkpoint
 from nearfield.covariances import Covariance, Mixed, PerLatent, Shared
 from nearfield.families import Family, Observed
-from nearfield.families.outputs import GaussianOutputs
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
 from nearfield.model import Model
@@ -220,9 +219,8 @@ class _Learner:
 
     def _mixed(self, family: Family) -> _Learned:
         """Outputs that mix latent functions, with a kernel each, or with the same: what left-out rows prefer."""
-        assert isinstance(family, GaussianOutputs)
         kernel, d = find_kernel(self.settings.kernel), self.rows.inputs.shape[1]
-        alike = GaussianOutputs(family.outputs, alike=True, complete=family.complete)
+        alike = family.apart()
         mixing = family.initial_mixing(self.rows.observed, self.settings.latents)
         candidates = {
             "shared": (alike, Shared(kernel, family.latents, d, 1), "outputs apart"),

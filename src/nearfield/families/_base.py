@@ -197,6 +197,14 @@ class Family(ABC):
         arrays = [values for name, values in observed.items() if name not in self.additive]
         return all(bool((values == values[:1]).all()) for values in arrays)
 
+    def apart(self) -> Family:
+        """The same outputs, all with one kernel scale and noise level and nothing to do with each other."""
+        raise NotImplementedError(f"only several real outputs can be mixed, not a {self.name} family.")
+
+    def initial_mixing(self, observed: Observed, latents: int) -> np.ndarray:
+        """Where a mixing matrix (P, Q) of the outputs starts."""
+        raise NotImplementedError(f"only several real outputs can be mixed, not a {self.name} family.")
+
     # --- sites ------------------------------------------------------------------------------------------------------
 
     def initial_mean(self, observed: Observed) -> np.ndarray:

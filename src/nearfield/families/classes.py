@@ -39,7 +39,7 @@ from nearfield.polya_gamma import (
     lognormal_kl_quadrature,
     lognormal_mean,
     lognormal_sample,
-    lognormal_slopes,
+    lognormal_sample_slopes,
     mean_weight,
     sigmoid_moments,
 )
@@ -181,7 +181,7 @@ class Classes(Family):
         by_variance = np.exp(variance - narrow) / copies  # of `narrow`
         centre, spread = location + 0.5 * (variance - narrow), 0.5 * np.log(narrow)
         weights = lognormal_sample(centre, spread, self.noise_drawn)
-        by_centre, by_spread = lognormal_slopes(centre, spread, self.noise_drawn)
+        by_centre, by_spread = lognormal_sample_slopes(centre, spread, self.noise_drawn)
         by_log_scale = variance * (by_centre * (1 - by_variance) + by_spread * by_variance / narrow)
         return weights, by_centre, by_log_scale
 

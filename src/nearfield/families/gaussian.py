@@ -49,6 +49,11 @@ class Noisy(Family):
         return observed["known_noise"][..., None]
 
     @staticmethod
+    def observe(y: np.ndarray, weight: np.ndarray, known_noise: np.ndarray) -> dict[str, np.ndarray]:
+        """Arrays by name from standardised targets, weights and noise variances, (n,) each."""
+        return {"y": y, "weight": weight, "known_noise": known_noise}
+
+    @staticmethod
     def target_scaling(y: np.ndarray, weights: np.ndarray) -> Scaling:
         """How a target y (n,) is standardised."""
         return Scaling.of(y, weights)

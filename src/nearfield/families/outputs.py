@@ -29,6 +29,7 @@ from nearfield.heads.outputs import LeftOutOutputs, OutputHeads, OutputsCalibrat
 from nearfield.heads.regression import RegressionCalibrator, RegressionHead, target_floor
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
+from nearfield.scaling import Scaling
 
 
 class GaussianOutputs(Family):
@@ -53,6 +54,22 @@ class GaussianOutputs(Family):
         """The family for rows like these beside those that it has."""
         whole = bool(observed["present"].all()) and not observed["known_noise"].any()
         return GaussianOutputs(self.outputs, self.alike, self.complete and whole)
+
+    def apart(self) -> Family:
+        return GaussianOutputs(self.outputs, alike=True, complete=self.complete)
+
+    @staticmethod
+    def observe(y: np.ndarray, weight: np.ndarray, known_noise: np.ndarray) -> dict[str, np.ndarray]:
+        """Arrays by name from standardised targets (n, P), NaN where missing, weights (n,), noise variances (n, P)."""
+        there = ~np.isnan(y)
+        known = np.where(there, known_noise, 0.0)
+        return {"y": np.where(there, y, 0.0), "present": there, "weight": weight, "known_noise": known}
+
+    @staticmethod
+    def target_scaling(y: np.ndarray, weights: np.ndarray) -> Scaling:
+        """How targets (n, P) are standardised, each by the values it has."""
+        parts = [Scaling.of(column[~np.isnan(column)], weights[~np.isnan(column)]) for column in y.T]
+        return Scaling(np.stack([part.centre for part in parts]), np.stack([part.scale for part in parts]))
 
     def check(self, observed: Observed) -> None:
         y, weight, known = (observed[name] for name in ("y", "weight", "known_noise"))

@@ -51,6 +51,15 @@ class OutputHeads:
         scores = [np.average(joint_scores(y, dist, h.correlation(covariance)), weights=rows.weights) for h in options]
         return options[int(np.argmax(scores))]
 
+    def distribution(self, loc: np.ndarray, scale: np.ndarray) -> Any:
+        """A frozen scipy.stats distribution over rows and outputs (b, P)."""
+        return scipy.stats.norm(loc, scale) if np.isinf(self.df).all() else scipy.stats.t(self.df, loc, scale)
+
+    @property
+    def unit_std(self) -> np.ndarray:
+        """Standard deviations (P,) of predictions of scale one."""
+        return np.array([head.unit_std for head in self.heads])
+
     def packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The scalars of all outputs, for a file; no arrays."""
         return {"outputs": [head.packed()[0] for head in self.heads], "coupling": self.coupling}, {}

@@ -76,6 +76,11 @@ class RegressionHead:
         """A frozen scipy.stats distribution over rows."""
         return scipy.stats.norm(loc, scale) if math.isinf(self.df) else scipy.stats.t(self.df, loc, scale)
 
+    @property
+    def unit_std(self) -> float:
+        """Standard deviation of a prediction of scale one; scipy's own squares the scale, which may overflow."""
+        return 1 / math.sqrt(1 - 2 / self.df)
+
     def packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The scalars, for a file: an infinite df is null there; and no arrays."""
         return {**asdict(self), "df": None if math.isinf(self.df) else self.df}, {}

@@ -1,0 +1,113 @@
+"""Model files of earlier versions as if they had been written today. Nothing here is checked: reading does that after.
+
+Version 2 had no sections: one flat header, statistics of rows as columns (y, weight and what else was given; of several
+outputs y, weight and known noise, with 1e30 for what was missing; of classes a count each), and scalars where there is
+one latent function.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nearfield.persistence import ModelFileError, require, require_array
+
+Header = dict[str, Any]
+Arrays = dict[str, np.ndarray]
+
+_MISSING = 1e30  # known noise variance of an output that was not observed
+_COLUMNS = {
+    "gaussian": ("y", "weight", "known_noise"),
+    "student_t": ("y", "weight", "known_noise"),
+    "binomial": ("count", "weight", "trials"),
+    "negative_binomial": ("count", "weight", "log_exposure"),
+}
+
+
+def migrated(version: int, header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """Header and arrays of a file of that version, as the newest version has them."""
+    return _from_2(header, arrays) if version == 2 else (header, arrays)
+
+
+def migrated_header(version: int, header: Header) -> Header:
+    """The header alone, for those who want to know about the table and the estimator only."""
+    if version != 2:
+        return header
+    return {"sections": _sections_of_2(header)}
+
+
+def _from_2(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    sections = _sections_of_2(header)
+    family = sections["family"]
+    found = {name: values for name, values in arrays.items() if name.split(".")[0] in ("head", "inputs", "target")}
+    found |= {"rows.inputs": require_array(arrays, "rows.inputs", "float64", 2)}
+    found |= {"rows.state": require_array(arrays, "rows.auxiliary", "float64", 2)}
+    found |= {"rows.groups": arrays["rows.groups"]} if "rows.groups" in arrays else {}
+    observed = _observed_of_2(family, require_array(arrays, "rows.stats", "float64", 2))
+    found |= {f"observed.{name}": values for name, values in observed.items()}
+    mixed = "hyper.mixing" in arrays
+    for name, values in arrays.items():
+        if name.startswith("hyper."):
+            found[f"parameter.{name.removeprefix('hyper.')}"] = values
+    for name in ("log_scale", "mean", *(("log_noise",) if family["name"] == "gaussian_outputs" else ())):
+        if f"parameter.{name}" in found:
+            found[f"parameter.{name}"] = np.atleast_1d(found[f"parameter.{name}"])
+    if "head.offsets" in found:
+        found["head.offsets"] = np.atleast_1d(found["head.offsets"])
+    if family["name"] == "gaussian_outputs":
+        whole = bool(observed["present"].all()) and not observed["known_noise"].any()
+        family["complete"] = whole
+    several = np.ndim(arrays.get("hyper.log_lengths", ())) == 2
+    sections["model"]["covariance"] = "mixed" if mixed else "own" if several else "shared"
+    if "target.places" not in found:
+        found["target.places"] = np.arange(len(found["rows.inputs"]), dtype=np.int64)
+    return {"sections": sections}, found
+
+
+def _sections_of_2(header: Header) -> Header:
+    likelihood, summary = dict(require(header, "likelihood", dict)), dict(require(header, "summary", dict))
+    if "auxiliary" in likelihood:
+        likelihood["sites"] = likelihood.pop("auxiliary")
+    parameters = dict(require(header, "parameters", dict))
+    parameters.pop("engine", None)
+    calibrated = parameters.pop("calibrated", parameters.get("predictive") == "calibrated")
+    parameters["predictive"] = summary["predictive"] = "calibrated" if calibrated else "plain"
+    extra = dict(require(header, "extra", dict))
+    table = extra.pop("table", None)
+    sections = {
+        "estimator": {
+            "name": require(header, "estimator", str),
+            "parameters": parameters,
+            "columns": header.get("columns"),
+        },
+        "family": likelihood,
+        "model": {
+            "kernel": require(summary, "kernel", str),
+            "covariance": "shared",
+            "mean": "constant",
+            "k": require(header, "k", int),
+        },
+        "head": require(header, "head", dict),
+        "summary": summary,
+        "target": require(header, "target", dict),
+        "extra": extra,
+    } | ({} if table is None else {"table": table})
+    return {name: {**own, "version": 1} for name, own in sections.items()}
+
+
+def _observed_of_2(family: Header, stats: np.ndarray) -> Arrays:
+    name = require(family, "name", str)
+    if name in _COLUMNS:
+        if stats.shape[1] != 3:
+            raise ModelFileError(f"its array 'rows.stats' has {stats.shape[1]} columns; expected 3")
+        return {column: np.ascontiguousarray(stats[:, i]) for i, column in enumerate(_COLUMNS[name])}
+    if name != "gaussian_outputs":
+        return {"counts": stats}
+    p = require(family, "outputs", int)
+    if stats.shape[1] != 2 * p + 1:
+        raise ModelFileError(f"its array 'rows.stats' has {stats.shape[1]} columns; expected {2 * p + 1}")
+    y, known = np.ascontiguousarray(stats[:, :p]), np.ascontiguousarray(stats[:, p + 1 :])
+    there = known < _MISSING / 2
+    weight = np.ascontiguousarray(stats[:, p])
+    return {"y": y, "present": there, "weight": weight, "known_noise": np.where(there, known, 0.0)}
