@@ -12,6 +12,10 @@ must be the one that follows from ``tensors``: every byte of the file is account
 forgery, since whoever writes a file can also write its checksums. A hostile file is harmless because loading only
 parses JSON and copies numbers.
 
+Files are written in version 3 of the record; versions 2 and 3 are read, and differ in what the header means only, which
+is for the reader of the header to know. A header of version 3 has ``sections``, each with a version of its own, so that
+one part of a model can change without the others (:func:`section`).
+
 The format is read and written here and not by the safetensors package. Its reader maps the file into memory, where a
 file that shrinks meanwhile kills the process (SIGBUS); its writer, depending on the version, renames a file of mode
 0600 over whatever has the name, devices included, and loses the error number. The tests compare the two.
@@ -19,14 +23,12 @@ file that shrinks meanwhile kills the process (SIGBUS); its writer, depending on
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
 import os
-import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from reprlib import repr as short  # what a hostile file holds may be long
@@ -34,18 +36,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from nearfield.atomic import explained, replacing
+
 __all__ = [
     "FORMAT_VERSION",
+    "READABLE",
     "ModelFileError",
     "naming_file",
     "read_file",
     "read_header",
     "require",
     "require_array",
+    "section",
     "write_file",
 ]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+READABLE = (2, 3)
 MAX_HEADER_BYTES = 16_000_000  # parsed JSON takes many times its length in memory
 MAX_DIMENSIONS = 64  # numpy allows no more
 
@@ -82,11 +89,10 @@ def naming_file(path: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Save header and arrays as one file, all or nothing.
+    """Save header and arrays as one file of the newest version, all or nothing.
 
-    The bytes go to a temporary file in the same folder, which then takes the place of ``path``: a crash at any moment
-    leaves the old file or the new one, never half of one. A symbolic link stays and the file it points to is replaced.
-    An existing file keeps its mode, a new one follows the umask.
+    A crash at any moment leaves the old file or the new one (:mod:`nearfield.atomic`). A symbolic link stays and the
+    file it points to is replaced. An existing file keeps its mode, a new one follows the umask.
 
     Args:
         header: plain JSON: dicts with string keys, lists, strings, booleans, finite numbers, None.
@@ -96,23 +102,24 @@ def write_file(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.nd
         OSError: the file could not be written; the message says why.
         TypeError, ValueError: ``header`` or ``arrays`` hold something that the file cannot.
     """
-    name = os.fsdecode(path)
-    target, old = _resolve_target(name)
-    stored = {key: _storable(key, array) for key, array in arrays.items()}
-    with _explained(name, "could not save the model, what was there before is unchanged"):
-        _replace_whole(target, old, _blocks(header, stored))
-    with _explained(name, "the model is saved, but might not survive a power cut"):
-        _flush_folder(os.path.dirname(target))
+    with replacing(path, "model") as file:
+        stored = {key: _storable(key, array) for key, array in arrays.items()}
+        for block in _blocks(header, stored):
+            file.write(block)
 
 
-def read_header(path: Path) -> dict[str, Any]:
-    """The header alone, checked like the rest of what stands before the arrays: quick for files of any size."""
+def read_header(path: Path) -> tuple[int, dict[str, Any]]:
+    """Version and header alone, checked like the rest that stands before the arrays: quick for files of any size."""
     with _opened(path) as (_, record):
-        return record["header"]
+        return record["version"], record["header"]
 
 
-def read_file(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Load what :func:`write_file` saved; the arrays are ordinary, writable and independent of the file.
+def read_file(path: Path) -> tuple[int, dict[str, Any], dict[str, np.ndarray]]:
+    """Load what :func:`write_file` saved, in this version or an earlier one of :data:`READABLE`.
+
+    Returns:
+        The format version, which says what the header means, the header and the arrays. These are ordinary, writable
+        and independent of the file.
 
     Raises:
         ModelFileError: the file is damaged, is no model, or was saved by a newer nearfield.
@@ -121,14 +128,15 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     with _opened(path) as (file, record):
         tensors = record["tensors"]
         # The arrays follow each other in the order of their places, so this reads the file from front to back.
-        return record["header"], {key: _read_array(file, key, tensors[key]) for key in _layout(tensors)[0]}
+        arrays = {key: _read_array(file, key, tensors[key]) for key in _layout(tensors)[0]}
+        return record["version"], record["header"], arrays
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BufferedReader, dict[str, Any]]]:
     """A model file at the start of its arrays, and its record; everything but the arrays themselves is checked."""
     name = os.fsdecode(path)
-    with naming_file(name), _explained(name, "could not read the model"), _open_regular(name) as file:
+    with naming_file(name), explained(name, "could not read the model"), _open_regular(name) as file:
         size = os.fstat(file.fileno()).st_size
         table, data_start = _read_table(file, size)
         record = _checked_record(table.pop(_METADATA, None))
@@ -166,21 +174,29 @@ def require_array(arrays: Mapping[str, np.ndarray], key: str, dtype: Any, ndim: 
     return array
 
 
+def section(header: Mapping[str, Any], name: str, newest: int) -> tuple[int, dict[str, Any]]:
+    """Version and fields of a part of the header, stored as ``header["sections"][name] = {"version": int, **fields}``.
+
+    Raises:
+        ModelFileError: there is no such section, or its version is above ``newest``, the last that the caller knows.
+    """
+    fields = dict(require(require(header, "sections", dict), name, dict))
+    version = require(fields, "version", int)
+    if version < 1:
+        raise _damaged(f"its section {name!r} has version {short(version)}")
+    if version > newest:
+        readable = f"this nearfield reads versions up to {newest}"
+        raise ModelFileError(f"its section {name!r} has version {short(version)} and {readable}; upgrade nearfield")
+    del fields["version"]
+    return version, fields
+
+
 def _damaged(found: str) -> ModelFileError:
     return ModelFileError(f"the file is damaged, {found}; copy it again from its source or save the model again")
 
 
 def _no_model(found: str) -> ModelFileError:
     return ModelFileError(f"this is not a nearfield model, {found}; give a file that was written by save")
-
-
-@contextmanager
-def _explained(name: str, what: str) -> Iterator[None]:
-    """Say what was being done to which file in an OSError; errno, and so the subclass, stays."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno or errno.EIO, f"{what} ({error.strerror or error})", name) from error
 
 
 def _flat_bytes(array: np.ndarray) -> memoryview:
@@ -211,31 +227,6 @@ def _layout(tensors: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], i
         start, end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
         places[key] = {"dtype": _CODES[dtype], "shape": shape, "data_offsets": [start, end]}
     return places, end
-
-
-def _resolve_target(name: str) -> tuple[str, os.stat_result | None]:
-    """The file that symbolic links lead to and its status, None if it is new; refuse what cannot be replaced."""
-
-    def refusal(code: int, why: str) -> OSError:
-        return OSError(code, f"cannot save a model here, {why}", name)
-
-    target = os.path.realpath(name)
-    try:
-        with _explained(name, "cannot save a model here"):
-            old = os.stat(target)
-    except FileNotFoundError:
-        if not os.path.isdir(folder := os.path.dirname(target)):
-            raise refusal(errno.ENOENT, f"the folder {folder!r} does not exist: create it first") from None
-        if name.endswith(("/", os.sep)):
-            raise refusal(errno.EISDIR, "the path names a folder: add a file name") from None
-        return target, None
-    if stat.S_ISDIR(old.st_mode):
-        raise refusal(errno.EISDIR, "this is a folder: add a file name")
-    if not stat.S_ISREG(old.st_mode):
-        raise refusal(errno.EINVAL, "this is a device, pipe or socket: give the name of a file")
-    if not os.access(target, os.W_OK):  # the replacement would succeed, but whoever protects a file means it
-        raise refusal(errno.EACCES, "the file is write-protected: choose another name or allow writing")
-    return target, old
 
 
 def _storable(key: str, array: np.ndarray) -> np.ndarray:
@@ -274,50 +265,6 @@ def _checked_header(header: Mapping[str, Any]) -> dict[str, Any]:
     if loaded != header:
         raise TypeError("the header must be plain JSON: use string keys and lists, not tuples")
     return loaded
-
-
-def _replace_whole(target: str, old: os.stat_result | None, blocks: Iterable[bytes | memoryview]) -> None:
-    """Put a new file of these bytes in the place of ``target``, or change nothing."""
-    # A name of its own: one made from the target's could be too long for the file system.
-    temporary = os.path.join(os.path.dirname(target), f".nearfield-{secrets.token_hex(8)}.tmp")
-    try:
-        _write_new(temporary, old, blocks)
-        os.replace(temporary, target)
-    except BaseException:  # KeyboardInterrupt too
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def _write_new(name: str, old: os.stat_result | None, blocks: Iterable[bytes | memoryview]) -> None:
-    """Create a file with the owner and mode of ``old`` and flush it to the disk."""
-    # The kernel applies the umask: to ask for it is to change it, for all threads. The mode is never wider than the
-    # old file's, not even while writing, for the training rows are in it.
-    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
-    with open(name, "xb", opener=lambda path, flags: os.open(path, flags, mode)) as file:
-        if old is not None:
-            with suppress(OSError, AttributeError):  # only root may give files away; Windows has no owners
-                os.chown(name, old.st_uid, old.st_gid)
-            os.chmod(name, mode)
-        for block in blocks:
-            file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _flush_folder(folder: str) -> None:
-    """Make the renaming durable, where folders can be opened and flushed."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows, or a folder that may be written but not listed
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError as error:  # some network file systems do not know how
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -375,9 +322,10 @@ def _checked_record(metadata: Any) -> dict[str, Any]:
     version = record.get("version")
     if record.get("format") != _FORMAT or type(version) is not int:
         raise _no_model("it does not name our format and a version")
-    if version != FORMAT_VERSION:  # before the rest, which may differ between versions
-        advice = "upgrade nearfield" if version > FORMAT_VERSION else "save the model again"
-        readable = f"this nearfield reads version {FORMAT_VERSION}"
+    if version not in READABLE:  # before the rest, which may differ between versions
+        newer = version > FORMAT_VERSION
+        advice = "upgrade nearfield" if newer else "fit the model again, or load it with the nearfield that saved it"
+        readable = f"this nearfield reads versions {' and '.join(map(str, READABLE))}"
         raise ModelFileError(f"it has format version {short(version)} and {readable}; {advice}")
     if set(record) != _RECORD_KEYS or type(record["header"]) is not dict or type(record["tensors"]) is not dict:
         raise _damaged("its record does not have the right fields")

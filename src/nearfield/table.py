@@ -16,19 +16,18 @@ import difflib
 import gzip
 import io
 import os
-import secrets
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+
+from nearfield.atomic import check_replaceable, replacing
 
 NULL_VALUES: tuple[str, ...] = (*pa.csv.ConvertOptions().null_values, "None", "<NA>")
 """Cells that mean "no value": the empty cell, NA, NaN, null and their usual spellings."""
@@ -148,32 +147,21 @@ def require_columns(wanted: Collection[str], present: Collection[str], what: str
 
 
 def check_writable(path: str | os.PathLike[str], *, tabular: bool = True) -> None:
-    """Raise TableError unless `path` can be written, by creating and removing a file beside it."""
+    """Raise TableError unless `path`, of a table or of a model, can be written; the message says why not."""
     if tabular:
         _layout(path)
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise TableError(f"{path} is a folder; a file name is expected.")
-    if target.exists() and not target.is_file():
-        raise TableError(f"{path} is not a regular file, so it cannot be replaced.")
-    if target.exists() and not os.access(target, os.W_OK):
-        raise TableError(f"{path} is write-protected; choose another name or allow writing.")
-    if not target.parent.is_dir():
-        raise TableError(f"The folder {target.parent} does not exist, so {path} cannot be written.")
-    probe = _temporary(target)
     try:
-        probe.open("xb").close()
-        probe.unlink()
+        check_replaceable(path, "table" if tabular else "model")
     except OSError as error:
-        raise TableError(f"{path} cannot be written: {error.strerror} in the folder {target.parent}.") from error
+        raise TableError(f"{path}: {error.strerror}.") from error
 
 
 @contextmanager
 def write_blocks(path: str | os.PathLike[str] | None) -> Iterator[Write]:
     """A function that appends tables of one schema to `path`, or as CSV to standard output if None.
 
-    The rows go to a temporary file that takes the place of `path` when the block ends without an error; after an
-    error the old file is still there and the temporary one is not.
+    The rows take the place of `path` when the block ends without an error; after an error the old file is still there
+    and nothing else (`nearfield.atomic`).
     """
     with ExitStack() as stack:
         if path is None:
@@ -181,7 +169,7 @@ def write_blocks(path: str | os.PathLike[str] | None) -> Iterator[Write]:
             yield _csv_writer(sys.stdout.buffer, ",")
             return
         layout = _layout(path)
-        raw: BinaryIO = stack.enter_context(stack.enter_context(_replacing(path)).open("xb"))
+        raw = stack.enter_context(replacing(path, "table"))
         if layout.delimiter is None:
             yield _parquet_writer(raw, stack)
             return
@@ -190,24 +178,6 @@ def write_blocks(path: str | os.PathLike[str] | None) -> Iterator[Write]:
             yield _csv_writer(cast(BinaryIO, packed), layout.delimiter)
             return
         yield _csv_writer(raw, layout.delimiter)
-
-
-@contextmanager
-def _replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside `path` that replaces it, unless there is an error."""
-    target = Path(os.path.realpath(path))  # a link keeps pointing to the new file
-    temporary = _temporary(target)
-    try:
-        yield temporary
-        with suppress(FileNotFoundError):
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _temporary(target: Path) -> Path:
-    return target.with_name(f".nearfield-{secrets.token_hex(8)}.tmp")
 
 
 def _csv_writer(file: BinaryIO, delimiter: str) -> Write:
