@@ -91,7 +91,7 @@ def _sections_of_2(header: Header) -> Header:
         "head": require(header, "head", dict),
         "summary": summary,
         "target": require(header, "target", dict),
-        "extra": extra,
+        "extra": {"kept": extra},
     } | ({} if table is None else {"table": table})
     return {name: {**own, "version": 1} for name, own in sections.items()}
 

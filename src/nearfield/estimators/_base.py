@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -13,16 +15,33 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from nearfield import fitting
-from nearfield.conditional import ENGINES
-from nearfield.fitting import Fit, Settings, Summary
+from nearfield.families import Family, Observed
+from nearfield.fitting import Fit, Settings, Summary, Watch
 from nearfield.kernels import find_kernel
-from nearfield.likelihoods import Likelihood
+from nearfield.means import MEANS
+from nearfield.migration import migrated
 from nearfield.model_file import pack, unpack
-from nearfield.persistence import ModelFileError, naming_file, read_file, require, write_file
+from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, section, write_file
+from nearfield.rows import join_equal
+from nearfield.scaling import Scaling
 from nearfield.validation import check_choice, is_int, refuse_not_finite, refuse_text
 
 DEFAULTS = Settings()
+DEPRECATED = "deprecated"
+"""Default of arguments that are on their way out: whoever passes something else is told."""
+
 Self = TypeVar("Self", bound="GPEstimator")
+_SECTIONS = {"estimator": 1, "target": 1, "extra": 1}  # those that are written here, with their versions
+_NOT_SAVED = ("checkpoint", "verbose", "random_state", "engine", "calibrated")
+
+_locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
+_locks_lock = threading.Lock()
+
+
+def _lock_of(model: Any) -> threading.RLock:
+    """One lock for each model, kept apart from it: locks cannot be pickled."""
+    with _locks_lock:
+        return _locks.setdefault(model, threading.RLock())
 
 
 class TrainingRowsWarning(UserWarning):
@@ -35,6 +54,8 @@ class GPEstimator(BaseEstimator):
 
     kernel: str
     k: int | str
+    mean: str
+    predictive: str
     max_steps: int
     learning_rate: float
     batch_size: int
@@ -44,13 +65,22 @@ class GPEstimator(BaseEstimator):
     verbose: bool | None
     random_state: int | np.random.RandomState | None
     _fit: Fit
+    _places: np.ndarray  # (n,) the observation that each training row became
+    _target: Scaling | None  # of a target that is standardised
+    _table: dict[str, Any]  # how the command line read its table, where it fitted the model
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
-    def _settings(self, predictive: str, own_kernels: bool = False) -> Settings:
-        """The arguments that all estimators have, checked."""
+    def _settings(self, **further: Any) -> Settings:
+        """The arguments that all estimators have, checked, and what else the estimator sets."""
         find_kernel(self.kernel)
-        check_choice("engine", self.engine, ENGINES)
+        check_choice("mean", self.mean, tuple(MEANS))
+        if self.engine != DEPRECATED:
+            warnings.warn(
+                "engine is deprecated and has no effect: there is one engine. It will be removed in version 0.4.",
+                FutureWarning,
+                stacklevel=3,
+            )
         if self.k != "auto" and not (is_int(self.k) and int(self.k) >= 1):
             raise ValueError(f"k is {self.k!r}: expected 'auto' or a whole number of at least 1.")
         for name in ("max_steps", "batch_size", "refresh_every"):
@@ -59,25 +89,61 @@ class GPEstimator(BaseEstimator):
         if not 0 < self.learning_rate <= 1:
             raise ValueError(f"learning_rate is {self.learning_rate!r}: expected a number above 0, at most 1.")
         shared = {f.name: plain(getattr(self, f.name)) for f in fields(Settings) if hasattr(self, f.name)}
-        return Settings(**{**shared, "predictive": predictive, "own_kernels": own_kernels})
+        return Settings(**{**shared, "predictive": self._predictive(), **further})
 
-    def _start(
+    def _predictive(self) -> str:
+        """calibrated or plain, from whichever spelling was used."""
+        calibrated = getattr(self, "calibrated", DEPRECATED)
+        if calibrated != DEPRECATED:
+            spelling = "calibrated" if calibrated else "plain"
+            _warn_of_spelling(f"calibrated={calibrated!r}", spelling)
+            return spelling
+        if self.predictive in ("calibrated", "plain"):
+            return self.predictive
+        if self.predictive == getattr(self, "likelihood", None):
+            _warn_of_spelling(f"predictive={self.predictive!r}", "plain")
+            return "plain"
+        check_choice("predictive", self.predictive, ("calibrated", "plain"))
+        raise AssertionError
+
+    def _learn(
         self,
         X: np.ndarray,
-        stats: np.ndarray,
-        likelihood: Likelihood,
+        observed: Observed,
+        family: Family,
         settings: Settings,
-        unit: float | np.ndarray = 1.0,
-        n_rows: int | None = None,
         groups: np.ndarray | None = None,
     ) -> None:
-        """Fit validated inputs X (n, d) and statistics (n, S), and take the fit over."""
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        """Fit validated inputs X (n, d) and what was observed there, in the user's units, and take the fit over.
+
+        Equal rows are joined before anything is computed.
+        """
+        asked = int(self.random_state) if is_int(self.random_state) else None  # type: ignore[call-overload]
+        drawn = int(check_random_state(self.random_state).randint(2**31))
         settings = _clamp_k(settings, len(X))
-        shown: dict[str, Any] = {"checkpoint": self.checkpoint, "verbose": self.verbose}
-        fit = fitting.fit(X, stats, likelihood, settings, rng, unit=unit, groups=groups, n_rows=n_rows, **shown)
+        watch = Watch(None if asked is None else drawn, drawn, self.checkpoint, self.verbose)
+        rows = join_equal(family, X, observed, groups)
+        self._target = family.target_scaling(rows.observed)
+        unit = 1.0 if self._target is None else self._target.scale
+        own = family.standardised(rows.observed, self._target)
+        fit = fitting.fit(rows.inputs, own, family, settings, watch, unit=unit, groups=rows.groups, n_rows=len(X))
+        self._places = family.places(rows.row, observed, rows.observed)
         self._adopt(fit)
+        self.__dict__.pop("_table", None)
         self.extra_: dict[str, Any] = {}
+
+    def _append(self, X: np.ndarray, observed: Observed) -> None:
+        """Take validated rows into the fit. Threads that do so at once wait for each other."""
+        with _lock_of(self):
+            old = self._fit
+            family = old.predictor.model.family
+            observed = family.standardised(observed, self._target)
+            family.check(observed)
+            rows = join_equal(family, X, observed)
+            fit = old.extended(rows.inputs, rows.observed, len(X))
+            places = family.places(rows.row, observed, rows.observed) + len(old.predictor.rows.observations)
+            self._places = np.concatenate([self._places, places])
+            self._adopt(fit)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fit")
@@ -93,7 +159,10 @@ class GPEstimator(BaseEstimator):
         """New inputs (n, d) as finite float64."""
         check_is_fitted(self)
         refuse_text(X)
-        X = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, reset=False)
+        with warnings.catch_warnings():
+            if "_table" in self.__dict__:  # its encoder gives arrays without names
+                warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+            X = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, reset=False)
         refuse_not_finite(X, getattr(self, "feature_names_in_", None))
         return np.asarray(X)
 
@@ -103,14 +172,13 @@ class GPEstimator(BaseEstimator):
         self.__dict__.pop("_loo", None)
         self.k_: int = fit.predictor.k
         self.summary_: Summary = fit.summary
-        self.n_rows_: int = len(fit.predictor.rows)
+        self.n_rows_: int = len(self._places)
         model = fit.predictor.model
-        for parameter in model.hyperparameters().values():
-            parameter.requires_grad_(False)
-        self.length_scales_: np.ndarray = model.log_lengths.exp().numpy() * fit.inputs.scale
-        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(len(model.lengths))])
+        self.length_scales_: np.ndarray = np.exp(model.parameters["log_lengths"]) * fit.inputs.scale
+        lengths = model.search_lengths
+        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(len(lengths))])
         self.feature_relevance_: dict[str, float] = dict(
-            zip((str(name) for name in names), (1 / model.lengths).tolist(), strict=True)
+            zip((str(name) for name in names), (1 / lengths).tolist(), strict=True)
         )
 
     # --- one safe file ----------------------------------------------------------------------------------------------
@@ -119,23 +187,30 @@ class GPEstimator(BaseEstimator):
         """What is known of the target beyond the fit, as JSON and arrays."""
         return {}, {}
 
-    def _unpack_target(self, header: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
+    def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
         """Take over what `_pack_target` wrote, or raise a ModelFileError."""
 
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
         """Write the fitted model to one file, which contains the training rows. `extra` is plain JSON kept with it."""
         check_is_fitted(self)
-        header, arrays = pack(self._fit)
+        sections, arrays = pack(self._fit)
         target, target_arrays = self._pack_target()
         names = getattr(self, "feature_names_in_", None)
-        header |= {
-            "estimator": type(self).__name__,
-            "parameters": {name: plain(value) for name, value in self.get_params().items() if name not in _NOT_SAVED},
-            "columns": None if names is None else [str(name) for name in names],
+        parameters = {name: plain(value) for name, value in self.get_params().items() if name not in _NOT_SAVED}
+        own = {
+            "estimator": {
+                "name": type(self).__name__,
+                "parameters": {**parameters, "predictive": self.summary_.predictive},
+                "columns": None if names is None else [str(name) for name in names],
+            },
             "target": target,
-            "extra": self.extra_ if extra is None else extra,
+            "extra": {"kept": self.extra_ if extra is None else extra},
         }
-        write_file(path, header, arrays | target_arrays)
+        sections |= {name: {"version": version, **own[name]} for name, version in _SECTIONS.items()}
+        if "_table" in self.__dict__:
+            sections["table"] = {"version": 1, **self._table}
+        arrays |= {**target_arrays, "target.places": self._places.astype(np.int64)}
+        write_file(path, {"sections": sections}, arrays)
         warnings.warn(
             f"{os.fspath(path)!r} contains the {self.n_rows_:,} training rows: "
             "share it only with those who may see them.",
@@ -145,40 +220,69 @@ class GPEstimator(BaseEstimator):
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
-        """Read a model that `save` wrote. Runs no code from the file; anything wrong with it gives a ModelFileError."""
-        header, arrays = read_file(path)
+        """Read a model that `save` or `nearfield fit` wrote, also with an earlier version.
+
+        Runs no code from the file; anything wrong with it gives a ModelFileError.
+        """
+        version, header, arrays = read_file(path)
         with naming_file(path):
-            return _restore(cls, header, arrays)
+            return _restore(cls, *migrated(version, header, arrays))
 
+    def _remember_table(self, description: dict[str, Any], names: list[str]) -> None:
+        """Keep how the command line read the table, and the names of the features that it became."""
+        self._table = description
+        self.feature_names_in_ = np.array(names, dtype=object)
+        self._adopt(self._fit)
 
-_NOT_SAVED = ("checkpoint", "verbose", "random_state")
+    @property
+    def encoder_(self) -> Any:
+        """How the command line turned its table into features, where it fitted the model: see TableEncoder."""
+        if "_table" not in self.__dict__:
+            raise AttributeError("the model was not fitted to a table by the command line, so it has no encoder_.")
+        from nearfield.encoding import TableEncoder
+
+        return TableEncoder.from_json(self._table)
 
 
 def _restore(cls: type[Self], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
-    """The estimator from a file's header and arrays."""
-    if header.get("estimator") != cls.__name__:
-        raise ModelFileError(f"it holds a {header.get('estimator')!r}, not a {cls.__name__}")
-    parameters = require(header, "parameters", dict)
-    expected = set(cls().get_params()) - set(_NOT_SAVED)
-    if set(parameters) != expected:
-        raise ModelFileError(f"its parameters are {sorted(parameters)}; expected {sorted(expected)}")
-    model = cls(**parameters)
+    """The estimator from a file's sections and arrays."""
+    _, own = section(header, "estimator", _SECTIONS["estimator"])
+    if require(own, "name", str) != cls.__name__:
+        raise ModelFileError(f"it holds a {own['name']!r}, not a {cls.__name__}")
+    given = require(own, "parameters", dict)
+    known = set(cls().get_params()) - set(_NOT_SAVED)
+    model = cls(**{name: value for name, value in given.items() if name in known})
     fit = unpack(header, arrays)
-    d, columns = len(fit.inputs.scale), header.get("columns")
+    d, columns = len(fit.inputs.scale), own.get("columns")
     model.n_features_in_ = d
     if columns is not None:
         if not (isinstance(columns, list) and len(columns) == d and all(isinstance(c, str) for c in columns)):
             raise ModelFileError(f"its column names do not fit its {d} columns")
         model.feature_names_in_ = np.array(columns, dtype=object)
-    model._unpack_target(require(header, "target", dict), arrays, fit)
+    model._places = require_array(arrays, "target.places", "int64", 1)
+    most = len(fit.predictor.rows.observations)
+    if model._places.size and not (model._places.min() >= 0 and model._places.max() < most):
+        raise ModelFileError("its array 'target.places' points outside of its rows")
+    model._unpack_target(section(header, "target", _SECTIONS["target"])[1], arrays, fit)
     model._adopt(fit)
-    model.extra_ = require(header, "extra", dict)
+    _, extra = section(header, "extra", _SECTIONS["extra"])
+    model.extra_ = require(extra, "kept", dict)
+    if "table" in header["sections"]:
+        model._table = section(header, "table", 1)[1]
     return model
 
 
 def plain(value: Any) -> Any:
     """Without numpy's types, which JSON does not know."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _warn_of_spelling(old: str, new: str) -> None:
+    warnings.warn(
+        f'{old} is deprecated: write predictive="{new}" instead. It will be an error in version 0.4.',
+        FutureWarning,
+        stacklevel=5,
+    )
 
 
 def _clamp_k(settings: Settings, n: int) -> Settings:

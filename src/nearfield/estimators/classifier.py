@@ -10,13 +10,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from nearfield.calibration.classes import Probabilities
-from nearfield.estimators._base import DEFAULTS, GPEstimator, Self
+from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self
+from nearfield.families import FAMILIES, names_for
+from nearfield.families.classes import SITES
 from nearfield.fitting import Fit
-from nearfield.likelihoods.classes import AUXILIARY, Bernoulli, OneAgainstAll
-from nearfield.model import Rows
-from nearfield.neighbours import find_groups
-from nearfield.persistence import ModelFileError, require, require_array
+from nearfield.persistence import ModelFileError, require
 from nearfield.validation import check_choice, refuse_not_finite, refuse_text
 
 
@@ -40,11 +38,13 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         factorisation. "conjugate": a weight for each row and class, from its own moments. "lognormal": the paper's,
         learned by stochastic gradients.
     class_kernels : "shared", one kernel for all classes, or "own", one for each (slower); with more than two classes.
-    calibrated : whether to correct the probabilities by what left-out rows tell.
+    predictive : "calibrated", probabilities corrected by what left-out rows tell; or "plain", as the trained model says.
+    mean : "constant", or "linear": a learned slope for each column, drawn towards zero.
     max_steps : training steps, in whole refreshes; a stage ends earlier if the left-out score has clearly become worse.
     learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
         `refresh_every` steps.
-    engine : "fused" (compiled) or "batched" (plain torch; slower, the reference).
+    calibrated : deprecated: True is predictive="calibrated", False is "plain".
+    engine : deprecated, without effect.
     checkpoint : path of a file to resume training from after a crash; removed when training has ended.
     verbose : progress bar; None shows it on terminals only.
     random_state : int, RandomState instance or None. The same int gives the same bits.
@@ -69,12 +69,14 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         *,
         auxiliary: str = "tied",
         class_kernels: str = "shared",
-        calibrated: bool = True,
+        predictive: str = DEFAULTS.predictive,
+        mean: str = DEFAULTS.mean,
         max_steps: int = DEFAULTS.max_steps,
         learning_rate: float = DEFAULTS.learning_rate,
         batch_size: int = DEFAULTS.batch_size,
         refresh_every: int = DEFAULTS.refresh_every,
-        engine: str = DEFAULTS.engine,
+        calibrated: bool | str = DEPRECATED,
+        engine: str = DEPRECATED,
         checkpoint: str | os.PathLike[str] | None = None,
         verbose: bool | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -83,11 +85,13 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self.k = k
         self.auxiliary = auxiliary
         self.class_kernels = class_kernels
-        self.calibrated = calibrated
+        self.predictive = predictive
+        self.mean = mean
         self.max_steps = max_steps
         self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.refresh_every = refresh_every
+        self.calibrated = calibrated
         self.engine = engine
         self.checkpoint = checkpoint
         self.verbose = verbose
@@ -100,32 +104,27 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
         sample_weight : (n,) how often each row counts: a row of weight 2 is that row twice, of weight 0 is left out.
         """
-        check_choice("auxiliary", self.auxiliary, AUXILIARY)
+        check_choice("auxiliary", self.auxiliary, SITES)
         check_choice("class_kernels", self.class_kernels, ("shared", "own"))
-        settings = self._settings("calibrated" if self.calibrated else "plain", self.class_kernels == "own")
+        settings = self._settings(structure=self.class_kernels)
         X, y, weights = self._validated_rows(X, y, sample_weight, reset=True)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"only one class is present ({self.classes_[0]!r}): at least two are needed to tell them apart."
             )
-        inputs, counts, self._places = _merge(X, labels, weights, len(self.classes_))
-        if len(self.classes_) == 2:
-            self._start(inputs, counts, Bernoulli(2, self.auxiliary), settings, n_rows=len(y))
-        else:
-            self._start(inputs, counts, OneAgainstAll(len(self.classes_), self.auxiliary), settings, n_rows=len(y))
+        K = len(self.classes_)
+        every: list[Any] = [FAMILIES[name] for name in names_for("GPClassifier", ("label",))]
+        family = next(own for own in every if own.suits(K))(K, self.auxiliary)
+        self._learn(X, family.observe(labels, weights), family, settings)
         return self
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Append rows without training again; their labels must be among `classes_`."""
         check_is_fitted(self)
         X, y, weights = self._validated_rows(X, y, sample_weight, reset=False)
-        labels = self._labels(y)
-        inputs, counts, places = _merge(X, labels, weights, len(self.classes_))
-        old = self._fit
-        more = Rows.of(old.predictor.model.likelihood, old.inputs.apply(inputs), counts)
-        self._places = np.concatenate([self._places, places + len(old.predictor.rows.observations)])
-        self._adopt(Fit(old.predictor.extended(more), old.inputs, old.summary))
+        family: Any = self._fit.predictor.model.family
+        self._append(X, family.observe(self._labels(y), weights))
         return self
 
     def _validated_rows(
@@ -154,16 +153,15 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def _adopt(self, fit: Fit) -> None:
         super()._adopt(fit)
-        self.n_rows_ = len(self._places)
-        self.class_counts_: np.ndarray = fit.predictor.rows.stats.numpy().sum(axis=0)
+        self.class_counts_: np.ndarray = fit.predictor.rows.observed["counts"].sum(axis=0)
         self.class_shares_: np.ndarray = self.class_counts_ / self.class_counts_.sum()
 
     # --- predicting -------------------------------------------------------------------------------------------------
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (n, K) of the classes, in the order of `classes_`; rows sum to one."""
-        predicted: Probabilities = self._fit_predict(X)
-        return predicted.p
+        predicted, _ = self._fit.predictor.predict(self._inputs(X), self._fit.inputs)
+        return np.asarray(predicted.p)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Their logarithms (n, K)."""
@@ -189,58 +187,40 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         if "_loo" not in self.__dict__:
             predictor = self._fit.predictor
             p = predictor.left_out().p
-            seen = (p * predictor.rows.observations.stats.numpy()).sum(axis=1)
+            seen = (p * predictor.rows.observations.observed["counts"]).sum(axis=1)
             self._loo = LeftOutClasses(p[self._places], np.log(np.maximum(seen, 1e-300))[self._places])
         return self._loo
-
-    def _fit_predict(self, X: Any) -> Any:
-        X = self._inputs(X)
-        return self._fit.predictor.predict(X, self._fit.inputs)
 
     # --- one safe file ----------------------------------------------------------------------------------------------
 
     def _pack_target(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         kind = "O" if self.classes_.dtype.kind in "OUS" else self.classes_.dtype.str
-        labels = [label.decode() if isinstance(label, bytes) else label for label in self.classes_.tolist()]
-        return {"classes": labels, "kind": kind}, {"target.places": self._places.astype(np.int64)}
+        plain = self.classes_.astype("int64") if self.classes_.dtype.kind in "Mm" else self.classes_
+        labels = [label.decode() if isinstance(label, bytes) else label for label in plain.tolist()]
+        return {"classes": labels, "kind": kind}, {}
 
-    def _unpack_target(self, header: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
-        labels, kind = require(header, "classes", list), require(header, "kind", str)
-        if len(labels) != fit.predictor.rows.stats.shape[1] or not all(
-            isinstance(label, str | int | float | bool) for label in labels
-        ):
+    def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
+        labels, kind = require(fields, "classes", list), require(fields, "kind", str)
+        counts = fit.predictor.rows.observed.get("counts", np.zeros((0, 0)))
+        if len(labels) != counts.shape[1] or not all(isinstance(label, str | int | float | bool) for label in labels):
             raise ModelFileError(f"its {len(labels)} labels do not fit its counts")
         self.classes_ = _classes(labels, kind)
-        self._places = require_array(arrays, "target.places", "int64", 1)
-        most = len(fit.predictor.rows.observations)
-        if self._places.size and not (self._places.min() >= 0 and self._places.max() < most):
-            raise ModelFileError("its array 'target.places' points outside of its rows")
+        self._target = None
 
 
 def _classes(labels: list[Any], kind: str) -> np.ndarray:
-    """Labels (K,) of a file as an array of that kind, ascending."""
+    """Labels (K,) of a file as an array of that kind, ascending; dates and times are numbers in the file."""
     try:
         dtype = np.dtype(kind)
-        classes = np.array(labels, dtype=dtype) if dtype.kind in "Obiuf" else np.array([])
-        sound = classes.tolist() == labels and bool((classes[:-1] < classes[1:]).all())
+        if dtype.kind in "Mm":
+            classes = np.array(labels, dtype=np.int64).astype(dtype)
+            sound = classes.astype(np.int64).tolist() == labels
+        else:
+            classes = np.array(labels, dtype=dtype) if dtype.kind in "Obiuf" else np.array([])
+            sound = classes.tolist() == labels
+        sound = sound and bool((classes[:-1] < classes[1:]).all())
     except (TypeError, ValueError, OverflowError):
         sound = False
     if not sound:
         raise ModelFileError(f"its labels are not of the kind {kind!r}, or not in ascending order")
     return classes
-
-
-def _merge(
-    X: np.ndarray, labels: np.ndarray, weights: np.ndarray, classes: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distinct inputs (m, d), how often each class was seen there (m, K), and the observation of each row (n,).
-
-    Observations are the classes seen at the first input, then those at the second, and so on.
-    """
-    groups = find_groups(np.ascontiguousarray(X))
-    row = np.empty(len(X), np.int64)
-    row[groups.members] = np.repeat(np.arange(len(groups)), np.diff(groups.starts))
-    counts = np.zeros((len(groups), classes))
-    np.add.at(counts, (row, labels), weights)
-    number = np.cumsum(counts.ravel() > 0) - 1
-    return X[groups.first], counts, number[row * classes + labels]

@@ -9,13 +9,12 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nearfield.calibration.counts import Latent
 from nearfield.counts import CountDistribution
-from nearfield.estimators._base import DEFAULTS, GPEstimator, Self
-from nearfield.estimators.regressor import LeftOut
+from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self
+from nearfield.estimators.regressor import LeftOutPredictions
+from nearfield.families import FAMILIES, names_for
+from nearfield.families.counts import SITES
 from nearfield.fitting import Fit
-from nearfield.likelihoods.counts import AUXILIARY, Binomial, NegativeBinomial
-from nearfield.model import Rows
 from nearfield.persistence import ModelFileError
 from nearfield.validation import check_choice, refuse_missing_target, refuse_not_finite, refuse_text
 
@@ -31,11 +30,13 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         or "binomial", successes out of so many trials.
     auxiliary : how counts become Gaussian sites: "curvature", by the second derivative of the likelihood; or
         "conjugate", by the Polya-Gamma augmentation, for counts that are not much larger than the dispersion.
-    calibrated : whether to correct the predictive distribution by what left-out rows tell.
+    predictive : "calibrated", corrected by what left-out rows tell; or "plain", as the trained model says.
+    mean : "constant", or "linear": a learned slope for each column, drawn towards zero.
     max_steps : training steps, in whole refreshes; a stage ends earlier if the left-out score has clearly become worse.
     learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
         `refresh_every` steps.
-    engine : "fused" (compiled) or "batched" (plain torch; slower, the reference).
+    calibrated : deprecated: True is predictive="calibrated", False is "plain".
+    engine : deprecated, without effect.
     checkpoint : path of a file to resume training from after a crash; removed when training has ended.
     verbose : progress bar; None shows it on terminals only.
     random_state : int, RandomState instance or None. The same int gives the same bits.
@@ -58,12 +59,14 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         *,
         likelihood: str = "negative_binomial",
         auxiliary: str = "curvature",
-        calibrated: bool = True,
+        predictive: str = DEFAULTS.predictive,
+        mean: str = DEFAULTS.mean,
         max_steps: int = DEFAULTS.max_steps,
         learning_rate: float = DEFAULTS.learning_rate,
         batch_size: int = DEFAULTS.batch_size,
         refresh_every: int = DEFAULTS.refresh_every,
-        engine: str = DEFAULTS.engine,
+        calibrated: bool | str = DEPRECATED,
+        engine: str = DEPRECATED,
         checkpoint: str | os.PathLike[str] | None = None,
         verbose: bool | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -72,11 +75,13 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         self.k = k
         self.likelihood = likelihood
         self.auxiliary = auxiliary
-        self.calibrated = calibrated
+        self.predictive = predictive
+        self.mean = mean
         self.max_steps = max_steps
         self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.refresh_every = refresh_every
+        self.calibrated = calibrated
         self.engine = engine
         self.checkpoint = checkpoint
         self.verbose = verbose
@@ -91,12 +96,12 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         exposure : (n,) negative binomial: expected counts are proportional to it (time, area, people); 1 by default.
         trials : (n,) binomial: how many trials the successes y are out of.
         """
-        check_choice("likelihood", self.likelihood, ("negative_binomial", "binomial"))
-        check_choice("auxiliary", self.auxiliary, AUXILIARY)
-        settings = self._settings("calibrated" if self.calibrated else "plain")
-        X, stats = self._validated_rows(X, y, sample_weight, exposure, trials, reset=True)
-        likelihood = (NegativeBinomial if self.likelihood == "negative_binomial" else Binomial)(self.auxiliary)
-        self._start(X, stats, likelihood, settings)
+        check_choice("likelihood", self.likelihood, names_for("GPCountRegressor", ("count",)))
+        check_choice("auxiliary", self.auxiliary, SITES)
+        settings = self._settings()
+        X, observed = self._validated_rows(X, y, sample_weight, exposure, trials, reset=True)
+        made: Any = FAMILIES[self.likelihood]
+        self._learn(X, observed, made(self.auxiliary), settings)
         return self
 
     def update(
@@ -104,17 +109,14 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     ) -> Self:
         """Append rows without training again."""
         check_is_fitted(self)
-        X, stats = self._validated_rows(X, y, sample_weight, exposure, trials, reset=False)
-        old = self._fit
-        old.predictor.model.likelihood.check(stats)
-        more = Rows.of(old.predictor.model.likelihood, old.inputs.apply(X), stats)
-        self._adopt(Fit(old.predictor.extended(more), old.inputs, old.summary))
+        X, observed = self._validated_rows(X, y, sample_weight, exposure, trials, reset=False)
+        self._append(X, observed)
         return self
 
     def _validated_rows(
         self, X: Any, y: Any, sample_weight: Any, exposure: Any, trials: Any, reset: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """X (n, d) as finite float64 and counts, weights and what else is given (n, 3), without rows of weight zero."""
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """X (n, d) as finite float64 and what was observed there, without rows of weight zero."""
         refuse_text(X)
         refuse_missing_target(y)
         X, y = validate_data(
@@ -122,33 +124,29 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         )
         refuse_not_finite(X, getattr(self, "feature_names_in_", None))
         weights, kept = self._weights(sample_weight, X)
-        stats = np.stack([np.asarray(y, dtype=np.float64), weights, self._given(len(y), exposure, trials)], axis=1)
-        return X[kept], stats[kept]
+        counts = {"count": np.asarray(y, dtype=np.float64), "weight": weights}
+        observed = {**counts, **self._given(len(y), exposure, trials)}
+        return X[kept], {name: values[kept] for name, values in observed.items()}
 
-    def _given(self, n: int, exposure: Any, trials: Any) -> np.ndarray:
-        """The trials of a binomial, or the logarithm of the exposure, for n rows."""
-        binomial = self.likelihood == "binomial"
-        wanted, other = (trials, exposure) if binomial else (exposure, trials)
-        name, unwanted = ("trials", "exposure") if binomial else ("exposure", "trials")
-        if other is not None:
-            raise ValueError(f"{unwanted} was given, but the likelihood is {self.likelihood!r}: it takes {name}.")
-        if wanted is None and binomial:
-            raise ValueError("trials is missing: the binomial likelihood needs the number of trials of each row.")
-        values = np.asarray(1.0 if wanted is None else wanted, dtype=np.float64)
-        values = np.full(n, values) if values.ndim == 0 else values
-        if values.shape != (n,):
-            raise ValueError(f"{name} has shape {values.shape}: expected {(n,)}, one number for each row.")
-        if not (np.isfinite(values).all() and (values > 0).all()):
-            raise ValueError(f"{name} has values that are not finite or not above zero.")
-        return values if binomial else np.log(values)
+    def _given(self, n: int, exposure: Any, trials: Any) -> dict[str, np.ndarray]:
+        """What the family needs beside counts and weights, for n rows."""
+        made: Any = FAMILIES[self.likelihood]
+        given = {"exposure": exposure, "trials": trials}
+        for name, value in given.items():
+            if value is not None and name not in made.given:
+                takes = " and ".join(made.given) or "neither"
+                raise ValueError(f"{name} was given, but the likelihood is {self.likelihood!r}: it takes {takes}.")
+        found: dict[str, np.ndarray] = made.observe(n, {name: given[name] for name in made.given})
+        return found
 
     def _adopt(self, fit: Fit) -> None:
         super()._adopt(fit)
         self.dispersion_: float | None = fit.predictor.head.dispersion
 
-    def _unpack_target(self, header: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
-        if fit.predictor.model.likelihood.name != self.likelihood:
+    def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
+        if fit.predictor.model.family.name != self.likelihood:
             raise ModelFileError(f"its likelihood is not the {self.likelihood!r} of its parameters")
+        self._target = None
 
     # --- predicting -------------------------------------------------------------------------------------------------
 
@@ -179,10 +177,14 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         """The predictive distributions over counts, as one object over rows with scipy.stats' methods."""
         X = self._inputs(X)
         given = self._given(len(X), exposure, trials)
-        predictor = self._fit.predictor
-        latent: Latent = predictor.predict(X, self._fit.inputs)
-        dist: CountDistribution = predictor.head.distribution(latent, given)
+        predictor, family = self._fit.predictor, self._family
+        latent, _ = predictor.predict(X, self._fit.inputs)
+        dist: CountDistribution = family.distribution(latent, predictor.head, given)
         return dist
+
+    @property
+    def _family(self) -> Any:
+        return self._fit.predictor.model.family
 
     def log_score(self, X: Any, y: Any, *, exposure: Any = None, trials: Any = None) -> float:
         """Mean log probability of the counts y (n,)."""
@@ -194,12 +196,13 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         return float(np.mean(dist.logpmf(y)))
 
     @property
-    def loo_(self) -> LeftOut:
+    def loo_(self) -> LeftOutPredictions:
         """Left-out mean, std and residual of each training row."""
         check_is_fitted(self)
         if "_loo" not in self.__dict__:
             predictor = self._fit.predictor
-            stats = predictor.rows.observations.stats.numpy()
-            dist = predictor.head.distribution(predictor.left_out(), stats[:, 2])
-            self._loo = LeftOut(dist.mean(), dist.std(), stats[:, 0] - dist.mean())
+            observed = predictor.rows.observations.observed
+            dist = self._family.distribution(predictor.left_out(), predictor.head, observed)
+            found = (dist.mean(), dist.std(), observed["count"] - dist.mean())
+            self._loo = LeftOutPredictions(*(part[self._places] for part in found))
         return self._loo

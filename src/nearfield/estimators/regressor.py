@@ -8,20 +8,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nearfield.calibration.outputs import joint_scores
-from nearfield.calibration.regression import Predicted
-from nearfield.estimators._base import DEFAULTS, GPEstimator, Self
+from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self
+from nearfield.families import FAMILIES, names_for
 from nearfield.fitting import Fit
-from nearfield.likelihoods import LIKELIHOODS, Likelihood
-from nearfield.likelihoods.outputs import GaussianOutputs, statistics
-from nearfield.model import Rows
+from nearfield.heads.outputs import joint_scores
 from nearfield.model_file import pack_scaling, unpack_scaling
 from nearfield.neighbours import build_index
-from nearfield.neighbours.twins import near_copies
+from nearfield.neighbours.copies import near_copies
 from nearfield.objectives import OBJECTIVES, ORDERINGS
 from nearfield.persistence import ModelFileError
 from nearfield.scaling import Scaling
@@ -30,7 +26,7 @@ from nearfield.validation import check_choice, is_int, refuse_missing_target, re
 OUTPUTS = ("lmc", "independent", "shared")
 
 
-class LeftOut(NamedTuple):
+class LeftOutPredictions(NamedTuple):
     """Predictions of the training rows from the others, (n,) or (n, P) each, in the units of the target.
 
     Where an output of a row is missing, there is no residual (NaN).
@@ -49,7 +45,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     kernel : "matern52", "matern32", "matern12", "rbf" or "rational_quadratic"; one length scale per column.
     k : number of neighbours to predict from, or "auto": chosen on left-out training rows, up to 512.
     predictive : "calibrated", a Student-t whose scale follows the roughness of the neighbourhood, fitted on left-out
-        rows; or the likelihood's name, with one noise level for all rows.
+        rows; or "plain", as the trained model says, with one noise level for all rows.
     likelihood : "gaussian", or "student_t" for targets with outliers: they are recognised and do not bend the fit.
     outputs : how several outputs, Y (n, P), depend on each other. "lmc": the linear model of coregionalisation, each a
         mixture of the same latent functions; "independent": not at all, each with a kernel of its own; "shared": not at
@@ -62,7 +58,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
     max_steps : training steps at most, in whole refreshes; training stops earlier when the left-out score has settled.
     learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
         `refresh_every` steps.
-    engine : "fused" (compiled) or "batched" (plain torch; slower, the reference).
+    mean : "constant", or "linear": a learned slope for each column, drawn towards zero, so that trends go on beyond
+        the training rows.
+    engine : deprecated, without effect.
     checkpoint : path of a file to resume training from after a crash; removed when training has ended.
     verbose : progress bar; None shows it on terminals only.
     random_state : int, RandomState instance or None. The same int gives the same bits.
@@ -76,6 +74,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     length_scales_, kernel_scale_, noise_std_ : hyper-parameters in the units of the data; of Student-t noise the scale.
         Of several outputs, length scales for each kernel, the others for each output.
     mixing_ : (P, n_latents) how much of each latent function is in each output, in its units; None but for "lmc".
+    mean_slopes_ : slopes of a linear mean in the units of the data, (d,) or (P, d); None for a constant one.
     n_outputs_ : number of outputs, P.
     df_ : degrees of freedom of the noise; infinite for Gaussian noise.
     summary_ : what the fit did; `print(model.summary_)`.
@@ -97,7 +96,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         learning_rate: float = DEFAULTS.learning_rate,
         batch_size: int = DEFAULTS.batch_size,
         refresh_every: int = DEFAULTS.refresh_every,
-        engine: str = DEFAULTS.engine,
+        mean: str = DEFAULTS.mean,
+        engine: str = DEPRECATED,
         checkpoint: str | os.PathLike[str] | None = None,
         verbose: bool | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -114,6 +114,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.refresh_every = refresh_every
+        self.mean = mean
         self.engine = engine
         self.checkpoint = checkpoint
         self.verbose = verbose
@@ -131,58 +132,45 @@ class GPRegressor(RegressorMixin, GPEstimator):
         groups : (n,) labels; a row is left out together with all rows of its label. "auto" groups rows with their near
             copies. For rows that are not independent: replicates, the same thing measured again, trajectories.
         """
-        check_choice("likelihood", self.likelihood, ("gaussian", "student_t"))
-        check_choice("predictive", self.predictive, ("calibrated", self.likelihood))
+        check_choice("likelihood", self.likelihood, names_for("GPRegressor", ("number",)))
         check_choice("outputs", self.outputs, OUTPUTS)
-        check_choice("objective", self.objective, OBJECTIVES)
+        check_choice("objective", self.objective, tuple(OBJECTIVES))
         check_choice("ordering", self.ordering, ORDERINGS)
         if self.n_latents is not None and not (is_int(self.n_latents) and self.n_latents >= 1):
             raise ValueError(f"n_latents is {self.n_latents!r}: expected None or a whole number of at least 1.")
-        settings = self._settings(self.predictive)
-        self._column = np.asarray(y).shape[1:] == (1,)
+        settings = self._settings()
+        self._column = np.ndim(y) == 2 and np.shape(y)[1] == 1
         X, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=True)
-        if self.objective != "loo" and (y.ndim == 2 or self.likelihood != "gaussian"):
-            raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
         together = _groups(groups, X, kept)
-        self._target = self._scaling(y, weights)
-        likelihood: Likelihood = LIKELIHOODS[self.likelihood]() if y.ndim == 1 else self._several(y.shape[1])
+        family: Any = FAMILIES[self.likelihood]()
         if y.ndim == 2:
-            lmc, latents = self.outputs == "lmc", self.n_latents or y.shape[1]
-            settings = replace(settings, own_kernels=self.outputs == "independent", latents=lmc * int(latents))
-        stats = _statistics(y, weights, noise, self._target)
-        self._start(X, stats, likelihood, settings, self._target.scale, groups=together)
+            structure = {"lmc": "mixed", "independent": "own", "shared": "shared"}[self.outputs]
+            settings = replace(settings, structure=structure, latents=int(self.n_latents or y.shape[1]))
+            family = self._several(y.shape[1])
+        if self.objective != "loo" and (y.ndim == 2 or family.state_size):
+            raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
+        _warn_of_constants(y)
+        observed = family.observe(y, weights, noise)
+        self._learn(X, observed, family.with_rows(observed), settings, together)
         return self
 
-    def _several(self, outputs: int) -> GaussianOutputs:
-        """The likelihood of several outputs."""
+    def _several(self, outputs: int) -> Any:
+        """The family of several outputs."""
         if self.likelihood != "gaussian":
             raise ValueError(
                 f"likelihood is {self.likelihood!r} and y has {outputs} outputs: only 'gaussian' takes several. "
                 "Fit one model for each output, for example with sklearn.multioutput.MultiOutputRegressor."
             )
-        return GaussianOutputs(outputs, alike=self.outputs == "shared")
-
-    def _scaling(self, y: np.ndarray, weights: np.ndarray) -> Scaling:
-        """How the targets (n,) or (n, P) are standardised, each by the values it has; constant ones are named."""
-        columns = [y] if y.ndim == 1 else list(y.T)
-        for p, column in enumerate(columns):
-            if np.nanmin(column) == np.nanmax(column):
-                which = "the target" if y.ndim == 1 else f"output {p}"
-                then = "every prediction will be that value" if y.ndim == 1 else "there is nothing to learn about it"
-                warnings.warn(f"{which} is constant ({np.nanmin(column):g}): {then}.", stacklevel=3)
-        kind = Scaling.robust if self.likelihood == "student_t" else Scaling.of
-        parts = [kind(column[~np.isnan(column)], weights[~np.isnan(column)]) for column in columns]
-        if y.ndim == 1:
-            return parts[0]
-        return Scaling(np.stack([part.centre for part in parts]), np.stack([part.scale for part in parts]))
+        (name,) = names_for("GPRegressor", ("numbers",))
+        made: Any = FAMILIES[name]
+        return made(outputs, alike=self.outputs == "shared", complete=True)
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
         """Append rows without training again: the predictions of a model of all rows with these hyper-parameters."""
         check_is_fitted(self)
         X, y, weights, noise, _ = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
-        old, stats = self._fit, _statistics(y, weights, noise, self._target)
-        more = Rows.of(old.predictor.model.likelihood, old.inputs.apply(X), stats)
-        self._adopt(Fit(old.predictor.extended(more), old.inputs, old.summary))
+        family: Any = self._fit.predictor.model.family
+        self._append(X, family.observe(y, weights, noise))
         return self
 
     def _validated_rows(
@@ -233,26 +221,32 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def _adopt(self, fit: Fit) -> None:
         super()._adopt(fit)
         model, target = fit.predictor.model, self._target
+        p, several = model.parameters, target.scale.ndim == 1
         self.n_outputs_ = target.scale.size
         self.target_mean_, self.target_std_ = _plain(target.centre), _plain(target.scale)
-        assert model.noise is not None
-        self.kernel_scale_ = _plain(model.scales.numpy() * target.scale)
-        self.noise_std_ = _plain(model.noise.sqrt().numpy() * target.scale)
-        self.mixing_ = None if model.mixing is None else model.mixing.numpy() * target.scale[:, None]
-        log_df = model.noise_model.get("log_df")
-        self.df_ = np.inf if log_df is None else float(log_df.exp())
+        scale, noise = np.sqrt(model.scale2) * target.scale, np.sqrt(model.noise) * target.scale
+        self.kernel_scale_ = scale if several else float(scale[0])
+        self.noise_std_ = noise if several else float(noise[0])
+        self.mixing_ = p["mixing"] * target.scale[:, None] if "mixing" in p else None
+        self.df_ = float(np.exp(p["log_df"])) if "log_df" in p else np.inf
+        slopes = p.get("mean_slopes")
+        self.mean_slopes_ = None if slopes is None else self._slopes(slopes, fit.inputs)
+
+    def _slopes(self, slopes: np.ndarray, inputs: Scaling) -> np.ndarray:
+        """Slopes of a linear mean in the units of the data: (d,), or (P, d)."""
+        found = slopes * np.atleast_1d(self._target.scale)[:, None] / inputs.scale
+        return found if self._target.scale.ndim else found[0]
 
     def _pack_target(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        several = {"outputs": self.n_outputs_} if self._target.scale.ndim else {}
-        return {**several, "column": self._column}, pack_scaling("target", self._target)
+        return {"column": self._column}, pack_scaling("target", self._target)
 
-    def _unpack_target(self, header: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
-        likelihood, outputs = fit.predictor.model.likelihood, header.get("outputs")
-        name = self.likelihood if outputs is None else f"{self.likelihood}_outputs"
-        if likelihood.name != name or getattr(likelihood, "outputs", None) != outputs:
+    def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
+        family = fit.predictor.model.family
+        several = family.name in names_for("GPRegressor", ("numbers",))
+        if family.estimator != "GPRegressor" or not (several or family.name == self.likelihood):
             raise ModelFileError(f"its likelihood is not the {self.likelihood!r} of its parameters")
-        self._column = header.get("column") is True
-        self._target = unpack_scaling(arrays, "target", likelihood.latents)
+        self._column = fields.get("column") is True
+        self._target = unpack_scaling(arrays, "target", (family.latents,) if several else ())
 
     # --- predicting -------------------------------------------------------------------------------------------------
 
@@ -264,19 +258,19 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return_cov : also the covariances (n, P, P) between the outputs of each row, instead of standard deviations.
         uncertainty : "observation", of a new measurement, noise included; or "latent", of the noise-free function.
         """
-        if not (return_std or return_cov):
-            check_choice("uncertainty", uncertainty, ("observation", "latent"))
-            loc = self._predicted(X).loc
-            return self._shaped(self._target.undo(loc))
+        check_choice("uncertainty", uncertainty, ("observation", "latent"))
         if return_std and return_cov:
             raise ValueError("return_std and return_cov are both True: the covariances hold the standard deviations.")
-        loc, scale, df = self._parameters(X, uncertainty)
-        std = scale * _std_of_unit(df)
+        if return_cov and self._several_outputs is False:
+            raise ValueError("return_cov is the covariance between outputs, but y had one: use return_std.")
+        loc, scale, between = self._located(X, uncertainty, joint=return_cov)
+        if not (return_std or return_cov):
+            return self._shaped(loc)
+        std = scale * self._head.unit_std
         if not return_cov:
             return self._shaped(loc), self._shaped(std)
-        if loc.ndim == 1:
-            raise ValueError("return_cov is the covariance between outputs, but y had one: use return_std.")
-        return loc, self._correlation(X, uncertainty) * std[:, :, None] * std[:, None, :]
+        assert between is not None
+        return loc, between * std[:, :, None] * std[:, None, :]
 
     def predict_interval(
         self, X: Any, coverage: float = 0.9, uncertainty: str = "observation"
@@ -289,19 +283,21 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def predict_quantiles(self, X: Any, q: Any, uncertainty: str = "observation") -> np.ndarray:
         """Quantiles at the probabilities q: (n, len(q)), of outputs (n, P, len(q)); for a single q (n,) or (n, P)."""
+        check_choice("uncertainty", uncertainty, ("observation", "latent"))
         probabilities = np.asarray(q, dtype=np.float64)
         if probabilities.ndim > 1 or not ((probabilities > 0) & (probabilities < 1)).all():
             raise ValueError(f"q is {q!r}: expected probabilities between 0 and 1, for example [0.05, 0.5, 0.95].")
-        loc, scale, df = self._parameters(X, uncertainty)
-        single = probabilities.ndim == 0
-        loc, scale, df = (self._shaped(part) if part.ndim else part for part in (loc, scale, np.asarray(df)))
-        z = scipy.stats.t.ppf(probabilities, df if single else df[..., None])
-        return loc + scale * z if single else loc[..., None] + scale[..., None] * z
+        loc, scale, _ = self._located(X, uncertainty)
+        unit = self._head.distribution(np.zeros(loc.shape[1:]), np.ones(loc.shape[1:]))
+        z = np.stack([unit.ppf(p) for p in np.atleast_1d(probabilities)], axis=-1)  # (q,) or (P, q)
+        found = self._shaped_last(loc[..., None] + scale[..., None] * z)
+        return found[..., 0] if probabilities.ndim == 0 else found
 
     def predict_dist(self, X: Any, uncertainty: str = "observation") -> Any:
         """The predictive distributions, as one frozen scipy.stats distribution, `t` or `norm`: (n,) or (n, P)."""
-        loc, scale, df = self._parameters(X, uncertainty)
-        return _distribution(self._shaped(loc), self._shaped(scale), df)
+        check_choice("uncertainty", uncertainty, ("observation", "latent"))
+        loc, scale, _ = self._located(X, uncertainty)
+        return self._head.distribution(self._shaped(loc), self._shaped(scale))
 
     def log_score(self, X: Any, y: Any, joint: bool = False) -> float:
         """Mean log predictive density of the observations y (n,), in the units of y.
@@ -310,7 +306,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         out. joint : instead, the mean over rows of the density of all outputs together, divided by nothing. The
         marginals are then joined by a Gaussian copula with the model's correlations.
         """
-        dist = self.predict_dist(X)
+        check_is_fitted(self)
+        joint = joint and self._several_outputs
+        dist, between = self._joint(X) if joint else (self.predict_dist(X), None)
         y = np.asarray(y, dtype=np.float64)
         if y.shape != dist.mean().shape:
             raise ValueError(f"y has shape {y.shape}: expected {dist.mean().shape}, one observation for each row of X.")
@@ -319,62 +317,77 @@ class GPRegressor(RegressorMixin, GPEstimator):
             return float(np.mean(dist.logpdf(y)))
         if np.isinf(y).any() or np.isnan(y).all():
             raise ValueError("y has infinite values, or none at all: finite numbers are expected, NaN where missing.")
-        if joint:
-            return float(np.mean(joint_scores(y, dist, self._correlation(X, "observation"))))
-        return float(np.nanmean(dist.logpdf(y)))
+        return float(np.mean(joint_scores(y, dist, between)) if joint else np.nanmean(dist.logpdf(y)))
+
+    def _joint(self, X: Any) -> tuple[Any, np.ndarray]:
+        """The predictive distributions (n, P) and the correlations (n, P, P) between outputs, from one sweep."""
+        loc, scale, between = self._located(X, "observation", joint=True)
+        assert between is not None
+        return self._head.distribution(loc, scale), between
 
     @property
-    def loo_(self) -> LeftOut:
+    def loo_(self) -> LeftOutPredictions:
         """Left-out mean, std and residual of each training row, in the units of the target."""
         check_is_fitted(self)
         if "_loo" not in self.__dict__:
+            assert self._target is not None
             target, predictor = self._target, self._fit.predictor
-            predicted = predictor.left_out()
-            mean, y = target.undo(predicted.loc), target.undo(self._targets())
-            std = predicted.scale * target.scale * _std_of_unit(predictor.head.df)
-            self._loo = LeftOut(*(self._shaped(part) for part in (mean, std, y - mean)))
+            predicted, observed = predictor.left_out(), predictor.rows.observed
+            mean, y = target.undo(predicted.loc), target.undo(observed["y"])
+            residual = np.where(observed.get("present", True), y - mean, np.nan)
+            std = predicted.scale * target.scale * predictor.head.unit_std
+            self._loo = LeftOutPredictions(*(self._shaped(part[self._places]) for part in (mean, std, residual)))
         return self._loo
 
-    def _targets(self) -> np.ndarray:
-        """Standardised targets (n,) or (n, P) of the training rows, NaN where missing."""
-        likelihood, stats = self._fit.predictor.model.likelihood, self._fit.predictor.rows.stats
-        if not isinstance(likelihood, GaussianOutputs):
-            return np.asarray(stats.numpy()[:, 0])
-        return np.where(likelihood.present(stats).numpy(), likelihood.split(stats)[0].numpy(), np.nan)
+    @property
+    def _head(self) -> Any:
+        return self._fit.predictor.head
+
+    @property
+    def _several_outputs(self) -> bool:
+        assert self._target is not None
+        return self._target.scale.ndim == 1
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         """(n, 1) instead of (n,) where y was."""
         return values[:, None] if self._column else values
 
-    def _correlation(self, X: Any, uncertainty: str) -> np.ndarray:
-        """Correlations (n, P, P) between the outputs."""
-        noisy = uncertainty == "observation"
-        return self._fit.predictor.correlation(self._inputs(X), self._fit.inputs, noisy)
+    def _shaped_last(self, values: np.ndarray) -> np.ndarray:
+        """(n, 1, q) instead of (n, q) where y was (n, 1)."""
+        return values[:, None] if self._column else values
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
-    def _predicted(self, X: Any) -> Predicted:
-        """Standardised predictions for inputs in the user's units."""
+    def _located(
+        self, X: Any, uncertainty: str, joint: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Centre and scale, (n,) or (n, P), of the predictions in the units of the target.
+
+        joint: also the correlations (n, P, P) between the outputs, of observations or of the latent functions.
+        """
         X = self._inputs(X)
-        predicted: Predicted = self._fit.predictor.predict(X, self._fit.inputs)
-        return predicted
+        assert self._target is not None
+        predictor, target = self._fit.predictor, self._target
+        predicted, covariance = predictor.predict(X, self._fit.inputs, covariance=joint)
+        noisy = uncertainty == "observation"
+        scale = predicted.scale if noisy else np.maximum(predicted.latent_scale, 1e-12)
+        between = None
+        if covariance is not None:
+            own = np.broadcast_to(predictor.model.noise, covariance.shape[-1:]) if noisy else 0.0
+            between = self._head.correlation(covariance + own * np.eye(covariance.shape[-1]))
+        return target.undo(predicted.loc), scale * target.scale, between
 
-    def _parameters(self, X: Any, uncertainty: str) -> tuple[np.ndarray, np.ndarray, Any]:
-        """Centre and scale, (n,) or (n, P), and degrees of freedom of the predictions, in the units of the target."""
-        check_choice("uncertainty", uncertainty, ("observation", "latent"))
-        predicted = self._predicted(X)
-        target = self._target
-        scale = predicted.scale if uncertainty == "observation" else np.maximum(predicted.latent_scale, 1e-12)
-        return target.undo(predicted.loc), scale * target.scale, self._fit.predictor.head.df
 
-
-def _statistics(y: np.ndarray, weights: np.ndarray, noise: np.ndarray, target: Scaling) -> np.ndarray:
-    """Standardised targets, weights and noise variances: (n, 3), or (n, 2 P + 1)."""
-    targets, noise = target.apply(y), noise / target.scale / target.scale
-    return np.stack([targets, weights, noise], axis=1) if y.ndim == 1 else statistics(targets, weights, noise)
+def _warn_of_constants(y: np.ndarray) -> None:
+    """Name the targets (n,) or (n, P) that are constant."""
+    for p, column in enumerate([y] if y.ndim == 1 else list(y.T)):
+        if np.nanmin(column) == np.nanmax(column):
+            which = "the target" if y.ndim == 1 else f"output {p}"
+            then = "every prediction will be that value" if y.ndim == 1 else "there is nothing to learn about it"
+            warnings.warn(f"{which} is constant ({np.nanmin(column):g}): {then}.", stacklevel=3)
 
 
 def _groups(groups: Any, X: np.ndarray, kept: np.ndarray) -> np.ndarray | None:
@@ -397,12 +410,3 @@ def _groups(groups: Any, X: np.ndarray, kept: np.ndarray) -> np.ndarray | None:
 def _plain(value: np.ndarray) -> Any:
     """A float, or the array where there are several outputs."""
     return float(value) if value.ndim == 0 else value
-
-
-def _std_of_unit(df: Any) -> Any:
-    """Standard deviation of a Student-t of scale one; scipy's own squares the scale, which may overflow."""
-    return 1 / np.sqrt(1 - 2 / np.asarray(df))
-
-
-def _distribution(loc: np.ndarray, scale: np.ndarray, df: Any) -> Any:
-    return scipy.stats.norm(loc, scale) if np.isinf(df).all() else scipy.stats.t(df, loc, scale)

@@ -205,6 +205,14 @@ class Family(ABC):
         """Where a mixing matrix (P, Q) of the outputs starts."""
         raise NotImplementedError(f"only several real outputs can be mixed, not a {self.name} family.")
 
+    def target_scaling(self, observed: Observed) -> Scaling | None:
+        """How the target of rows in the user's units is standardised; None where it is not."""
+        return None
+
+    def standardised(self, observed: Observed, scaling: Scaling | None) -> Observed:
+        """What was observed, in the units of the model."""
+        return observed
+
     # --- sites ------------------------------------------------------------------------------------------------------
 
     def initial_mean(self, observed: Observed) -> np.ndarray:

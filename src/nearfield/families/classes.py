@@ -69,12 +69,16 @@ class Classes(Family):
         if how == "tied":
             self.parameters = {"log_ridge": Parameter(math.log(0.5), math.log(1e-4), math.log(1e2))}
 
+    def observe(self, labels: np.ndarray, weight: np.ndarray) -> dict[str, np.ndarray]:
+        """Arrays by name from the numbers of classes and weights, (n,) each."""
+        counts = np.zeros((len(labels), self.classes))
+        counts[np.arange(len(labels)), labels] = weight
+        return {"counts": counts}
+
     def check(self, observed: Observed) -> None:
         counts = observed["counts"]
         if counts.ndim != 2 or counts.shape[1] != self.classes or not (counts >= 0).all():
             raise ValueError(f"counts of {self.classes} classes are expected, got an array of shape {counts.shape}.")
-        if (counts.sum(axis=0) > 0).sum() < 2:
-            raise ValueError("only one class has rows: at least two are needed to tell them apart.")
 
     def weight(self, observed: Observed) -> np.ndarray:
         return observed["counts"].sum(axis=-1)

@@ -50,13 +50,16 @@ class Noisy(Family):
 
     @staticmethod
     def observe(y: np.ndarray, weight: np.ndarray, known_noise: np.ndarray) -> dict[str, np.ndarray]:
-        """Arrays by name from standardised targets, weights and noise variances, (n,) each."""
+        """Arrays by name from targets, weights and known noise variances, (n,) each."""
         return {"y": y, "weight": weight, "known_noise": known_noise}
 
-    @staticmethod
-    def target_scaling(y: np.ndarray, weights: np.ndarray) -> Scaling:
-        """How a target y (n,) is standardised."""
-        return Scaling.of(y, weights)
+    def target_scaling(self, observed: Observed) -> Scaling | None:
+        return Scaling.of(observed["y"], observed["weight"])
+
+    def standardised(self, observed: Observed, scaling: Scaling | None) -> Observed:
+        assert scaling is not None
+        known = observed["known_noise"] / scaling.scale / scaling.scale
+        return {**observed, "y": scaling.apply(observed["y"]), "known_noise": known}
 
     def plain_head(self, parameters: Parameters) -> RegressionHead:
         """The head that the trained model itself implies."""

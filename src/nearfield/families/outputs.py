@@ -60,16 +60,22 @@ class GaussianOutputs(Family):
 
     @staticmethod
     def observe(y: np.ndarray, weight: np.ndarray, known_noise: np.ndarray) -> dict[str, np.ndarray]:
-        """Arrays by name from standardised targets (n, P), NaN where missing, weights (n,), noise variances (n, P)."""
+        """Arrays by name from targets (n, P), NaN where missing, weights (n,), known noise variances (n, P)."""
         there = ~np.isnan(y)
         known = np.where(there, known_noise, 0.0)
         return {"y": np.where(there, y, 0.0), "present": there, "weight": weight, "known_noise": known}
 
-    @staticmethod
-    def target_scaling(y: np.ndarray, weights: np.ndarray) -> Scaling:
-        """How targets (n, P) are standardised, each by the values it has."""
-        parts = [Scaling.of(column[~np.isnan(column)], weights[~np.isnan(column)]) for column in y.T]
+    def target_scaling(self, observed: Observed) -> Scaling | None:
+        """Each output by the values it has."""
+        there, weight = observed["present"], observed["weight"]
+        columns = [(observed["y"][there[:, p], p], weight[there[:, p]]) for p in range(self.outputs)]
+        parts = [Scaling.of(values, weights) for values, weights in columns]
         return Scaling(np.stack([part.centre for part in parts]), np.stack([part.scale for part in parts]))
+
+    def standardised(self, observed: Observed, scaling: Scaling | None) -> Observed:
+        assert scaling is not None
+        y = np.where(observed["present"], scaling.apply(observed["y"]), 0.0)
+        return {**observed, "y": y, "known_noise": observed["known_noise"] / scaling.scale / scaling.scale}
 
     def check(self, observed: Observed) -> None:
         y, weight, known = (observed[name] for name in ("y", "weight", "known_noise"))

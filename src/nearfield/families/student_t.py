@@ -37,10 +37,9 @@ class StudentT(Noisy):
         }
     )
 
-    @staticmethod
-    def target_scaling(y: np.ndarray, weights: np.ndarray) -> Scaling:
+    def target_scaling(self, observed: Observed) -> Scaling | None:
         """By medians, which outliers do not move."""
-        return Scaling.robust(y, weights)
+        return Scaling.robust(observed["y"], observed["weight"])
 
     def plain_head(self, parameters: Parameters) -> RegressionHead:
         return RegressionHead(df=max(SMALLEST_DF, float(np.exp(parameters["log_df"]))))
