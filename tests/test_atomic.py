@@ -183,6 +183,26 @@ def test_checking_finds_a_folder_without_room_for_files(tmp_path, monkeypatch):
     assert caught.value.errno == errno.EROFS
 
 
+def test_a_system_without_owners_locks_and_nameless_files(tmp_path):
+    """Windows, as far as it can be played on another system."""
+    script = f"""
+import os, sys
+sys.platform = "win32"
+sys.modules["fcntl"] = None
+for name in ("O_TMPFILE", "O_NOFOLLOW", "O_NONBLOCK", "fchown", "fchmod", "link", "pread"):
+    if hasattr(os, name):
+        delattr(os, name)
+from nearfield.atomic import check_replaceable, replacing
+for content in (b"old", b"new"):
+    check_replaceable({str(tmp_path / "m")!r})
+    with replacing({str(tmp_path / "m")!r}) as file:
+        file.write(content)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert (tmp_path / "m").read_bytes() == b"new"
+    only_files(tmp_path, "m")
+
+
 # Modes and owners
 
 

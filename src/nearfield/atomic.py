@@ -146,7 +146,8 @@ class _Temporary:
         self.folder = folder
         self.old = old
         self.name: str | None = None
-        # The kernel applies the umask: to ask for it is to change it, for all threads.
+        # Until it has the group of the old file, for its owner only. To the mode of a new one the kernel applies the
+        # umask: to ask the system for it is to change it, for all threads.
         mode = 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o600
         found = _open_nameless(folder, mode, follow_umask=old is None) if nameless else None
         if found is None:
