@@ -76,7 +76,7 @@ def assert_same_bits(found, expected):
 
 
 def covariance(name: str, X: np.ndarray, Z: np.ndarray, log_lengths: np.ndarray) -> np.ndarray:
-    """Independent of the package: from the textbook formulas, Matern by Bessel functions, other shapes at their start."""
+    """Independent of the package: from the textbook formulas, Matern by Bessel functions; shapes at their start."""
     r = np.sqrt((((X[:, None] - Z[None]) / np.exp(log_lengths)) ** 2).sum(-1))
     if name.startswith("matern"):
         nu = float(name[6]) / 2
