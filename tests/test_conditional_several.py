@@ -1,256 +1,184 @@
-"""Several latent functions that share neighbours and length scales: against dense inverses and one another."""
+"""Several latent functions that share neighbours and length scales: against torch, dense solves and one another."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
+import oracle
 import pytest
-import torch
-from test_conditional import ENGINE_CASES, KERNEL_CASES, covariance, make, tensor
-from torch.autograd import gradcheck
+from test_conditional import (
+    NAMES,
+    assert_close,
+    assert_same_bits,
+    dense,
+    fewer,
+    incoming,
+    make,
+    moments,
+    moments_and_slopes,
+    parts,
+    some,
+)
 
-from nearfield._types import KernelParameters, Moments, Neighbourhood
-from nearfield.conditional import ENGINES, condition, condition_nested
-from nearfield.kernels import KERNELS, Kernel, find_kernel
+from nearfield._types import Neighbourhood
+from nearfield.conditional import condition
+from nearfield.kernels import KERNELS, find_kernel, log_shapes
 
 SHARED_OR_OWN = pytest.mark.parametrize("own", [False, True], ids=["shared noise", "own noises"])
 
 
-def several(kernel: Kernel, latents: int, own: bool, dtype=torch.float64, **sizes):
-    """As `make`, with targets (b, k, C), noises (b, k, R) and kernel scales (R,)."""
-    parameters, n = make(kernel, dtype=dtype, **sizes)
-    factors = latents if own else 1
-    rng = np.random.default_rng(3)
-    targets = tensor(rng.standard_normal((*n.ids.shape, latents))).to(dtype)
-    noises = tensor(rng.uniform(0.05, 0.2, (*n.ids.shape, factors))).to(dtype)
-    scales = tensor(rng.normal(0, 0.2, factors)).to(dtype)
-    return replace(parameters, log_scale=scales), replace(n, targets=targets, noises=noises)
+def several(latents: int, own: bool, **sizes) -> tuple[np.ndarray, Neighbourhood]:
+    return make(latents=latents, factors=latents if own else 1, **sizes)
 
 
-def parts(m: Moments) -> list[np.ndarray]:
-    return [x.detach().numpy() for x in (m.mean, m.variance, m.quad)]
+def alone(n: Neighbourhood, c: int) -> Neighbourhood:
+    """Latent function c without the others."""
+    f = c if n.noises.shape[2] > 1 else 0
+    return replace(n, targets=n.targets[..., c : c + 1], noises=n.noises[..., f : f + 1])
 
 
-def latent(parameters: KernelParameters, n: Neighbourhood, c: int) -> tuple[KernelParameters, Neighbourhood]:
-    """Latent function c alone."""
-    f = c if n.noises.shape[-1] > 1 else 0
-    one = replace(n, targets=n.targets[..., c], noises=n.noises[..., f])
-    return replace(parameters, log_scale=parameters.log_scale[f]), one
-
-
-def by_inverse(name: str, p: KernelParameters, n: Neighbourhood) -> list[np.ndarray]:
-    """Mean (b, C), variance (b, R) and quad (b, C) with the inverse of every matrix."""
-    (b, _, latents), factors = n.targets.shape, n.noises.shape[-1]
-    mean, variance, quad = np.empty((b, latents)), np.empty((b, factors)), np.empty((b, latents))
-    X = n.rows.numpy()
-    for r in range(b):
-        keep = n.ids[r].numpy() >= 0
-        near = X[n.ids[r].numpy()[keep]]
-        for c in range(latents):
-            f = c % factors
-            one = replace(p, log_scale=p.log_scale[f])
-            inverse = np.linalg.inv(covariance(name, near, near, one) + np.diag(n.noises[r, :, f].numpy()[keep]))
-            cross, t = covariance(name, n.query[r : r + 1].numpy(), near, one)[0], n.targets[r, :, c].numpy()[keep]
-            mean[r, c], quad[r, c] = cross @ inverse @ t, t @ inverse @ t
-            variance[r, f] = np.exp(2 * p.log_scale[f].item()) - cross @ inverse @ cross
-    return [mean, variance, quad]
-
-
-@ENGINE_CASES
 @SHARED_OR_OWN
-@pytest.mark.parametrize("name", KERNELS)
+@NAMES
 @pytest.mark.parametrize(("latents", "k"), [(1, 8), (3, 11), (7, 16), (8, 9), (9, 17), (26, 12)])
-def test_moments_equal_dense_inverses(engine, own, name, latents, k):
-    parameters, n = several(find_kernel(name), latents, own, k=k)
-    m = condition(find_kernel(name), parameters, n, engine)
-    for found, expected in zip(parts(m), by_inverse(name, parameters, n), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+def test_moments_equal_dense_solves(own, name, latents, k):
+    log_lengths, n = several(latents, own, k=k)
+    assert_close(moments(name, log_lengths, n), dense(name, log_lengths, n), 1e-7)
 
 
-def value_and_gradients(kernel, parameters, n, engine, with_quad=True):
-    """Moments, and the gradients of a sum that weighs every one of them differently."""
-    leaves = [
-        x.clone().requires_grad_()
-        for x in (parameters.log_lengths, parameters.log_scale, parameters.log_shape, n.targets, n.noises)
-    ]
-    m = condition(kernel, KernelParameters(*leaves[:3]), replace(n, targets=leaves[3], noises=leaves[4]), engine)
-    loss = sum(
-        (x * torch.linspace(0.5, 2, x.numel(), dtype=x.dtype).reshape(x.shape)).sum() for x in (m.mean, m.variance)
-    )
-    if with_quad:
-        loss = loss + (0.1 * m.quad * m.quad.detach().cos()).sum()
-    loss.backward()
-    return [*parts(m), *(leaf.grad.numpy() for leaf in leaves)]
-
-
-@KERNEL_CASES
+@NAMES
 @SHARED_OR_OWN
 @pytest.mark.parametrize("with_quad", [False, True])
 @pytest.mark.parametrize(
-    ("latents", "k", "d"), [(1, 20, 6), (2, 5, 1), (3, 33, 8), (7, 64, 5), (9, 24, 13), (26, 16, 3)]
+    ("latents", "k", "d"),
+    [(2, 5, 1), (3, 33, 8), (7, 64, 5), (9, 24, 13), (26, 16, 3), (3, 40, 104), (2, 17, 61)],
 )
-def test_engines_agree(kernel, own, with_quad, latents, k, d):
-    parameters, n = several(kernel, latents, own, n=200, b=12, k=k, d=d)
-    pair = [value_and_gradients(kernel, parameters, n, engine, with_quad) for engine in ENGINES]
-    for fused, batched in zip(*pair, strict=True):
-        scale = max(1.0, np.abs(batched).max(initial=0.0))
-        np.testing.assert_allclose(fused / scale, batched / scale, rtol=0, atol=1e-10)
+def test_moments_and_slopes_equal_torch_autograd(name, own, with_quad, latents, k, d):
+    log_lengths, n = several(latents, own, n=200, b=12, k=k, d=d)
+    log_lengths += 0.5 * np.log(d)
+    expected = oracle.moments_and_slopes(name, log_lengths, log_shapes(KERNELS[name]), n, *incoming(n, with_quad))
+    assert_close(moments_and_slopes(name, log_lengths, n, with_quad), [*expected[0], *expected[1]], 1e-10)
 
 
-@ENGINE_CASES
-@KERNEL_CASES
 @SHARED_OR_OWN
-def test_gradients_equal_finite_differences(engine, kernel, own):
-    parameters, n = several(kernel, 3, own, b=4, k=9, d=2)
-    leaves = [
-        x.clone().requires_grad_()
-        for x in (parameters.log_lengths, parameters.log_scale, parameters.log_shape, n.targets, n.noises)
-    ]
-
-    def moments(log_lengths, log_scale, log_shape, targets, noises):
-        p = KernelParameters(log_lengths, log_scale, log_shape)
-        m = condition(kernel, p, replace(n, targets=targets, noises=noises), engine)
-        return m.mean, m.variance, m.quad
-
-    assert gradcheck(moments, leaves)
-
-
-@ENGINE_CASES
-@SHARED_OR_OWN
-def test_each_latent_function_is_what_it_is_alone(engine, own):
-    kernel = find_kernel("matern32")
-    parameters, n = several(kernel, 9, own, k=20)
-    mean, variance, quad = parts(condition(kernel, parameters, n, engine))
+def test_each_latent_function_is_what_it_is_alone(own):
+    log_lengths, n = several(9, own, k=20)
+    mean, variance, quad = moments("matern32", log_lengths, n)
     for c in range(9):
-        alone = parts(condition(kernel, *latent(parameters, n, c), engine))
-        for together, single in zip((mean[:, c], variance[:, c if own else 0], quad[:, c]), alone, strict=True):
-            np.testing.assert_allclose(together, single, rtol=0, atol=1e-12)
+        f = c if own else 0
+        found = [mean[..., c : c + 1], variance[..., f : f + 1], quad[..., c : c + 1]]
+        assert_close(found, moments("matern32", log_lengths, alone(n, c)), 1e-12)
 
 
-@ENGINE_CASES
-@KERNEL_CASES
-def test_one_latent_function_may_have_an_axis_or_not(engine, kernel):
-    parameters, n = make(kernel)
-    flat = value_and_gradients(kernel, parameters, n, engine)
-    deep = replace(n, targets=n.targets[..., None], noises=n.noises[..., None])
-    for with_axis, without in zip(value_and_gradients(kernel, parameters, deep, engine), flat, strict=True):
-        np.testing.assert_array_equal(with_axis.reshape(without.shape), without)
+def test_equal_noises_may_be_shared_or_not():
+    """Latent functions that share the noises, and the same with the noises repeated for each."""
+    log_lengths, n = several(3, False)
+    weights = incoming(n)
+    kernel, shape = find_kernel("rational_quadratic"), np.array([0.3])
+    repeated = replace(n, noises=np.repeat(n.noises, 3, axis=2))
+    shared = condition(kernel, log_lengths, shape, n, differentiate=True)
+    apart = condition(kernel, log_lengths, shape, repeated, differentiate=True)
+    assert_close(
+        [apart.mean, apart.variance, apart.quad], [shared.mean, shared.variance[..., [0] * 3], shared.quad], 1e-12
+    )
+    one = shared.slopes(*weights)
+    each = apart.slopes(weights[0], np.repeat(weights[1] / 3, 3, axis=1), weights[2])
+    assert_close(each[:3], one[:3], 1e-12)
+    assert_close([each.noises.sum(axis=2, keepdims=True)], [one.noises], 1e-12)
 
 
-@ENGINE_CASES
-def test_one_kernel_scale_and_flat_noises_serve_all(engine):
-    kernel = find_kernel("rbf")
-    parameters, n = several(kernel, 3, True)
-    common = replace(parameters, log_scale=tensor(0.3))
-    repeated = replace(parameters, log_scale=tensor([0.3, 0.3, 0.3]))
-    *one, by_scale, _, by_targets, by_noises = value_and_gradients(kernel, common, n, engine)
-    *each, by_scales, _, by_targets_too, by_noises_too = value_and_gradients(kernel, repeated, n, engine)
-    assert by_scale.shape == ()
-    np.testing.assert_allclose(by_scale, by_scales.sum(), rtol=1e-12)
-    for a, b in zip([*one, by_targets, by_noises], [*each, by_targets_too, by_noises_too], strict=True):
-        np.testing.assert_array_equal(a, b)
-    flat = replace(n, noises=n.noises[..., 0])
-    shared = value_and_gradients(kernel, common, replace(n, noises=n.noises[..., :1]), engine)
-    for a, b in zip(value_and_gradients(kernel, common, flat, engine), shared, strict=True):
-        np.testing.assert_array_equal(a.reshape(b.shape), b)
+@SHARED_OR_OWN
+@pytest.mark.parametrize("latents", [3, 9])
+def test_targets_not_observed_are_as_if_deleted(own, latents):
+    """For a single latent function where each has noises of its own, or else for all."""
+    log_lengths, n = several(latents, own, k=14)
+    gone = np.random.default_rng(4).random(n.noises.shape) < 0.4
+    gone[0, :, 0] = True  # nothing is known to this one
+    of_targets = np.broadcast_to(gone, n.targets.shape)
+    masked = replace(n, targets=np.where(of_targets, np.nan, n.targets), noises=np.where(gone, np.inf, n.noises))
+    assert_close(moments("matern52", log_lengths, masked), dense("matern52", log_lengths, masked), 1e-7)
+    for with_quad in (False, True):
+        found = moments_and_slopes("matern52", log_lengths, masked, with_quad)
+        weights, expected = incoming(n, with_quad), []
+        if own:
+            expected = [moments_and_slopes_of_one(log_lengths, alone(masked, c), weights, c) for c in range(latents)]
+            assert_close([found[3]], [sum(x[3] for x in expected)], 1e-11)
+            assert_close([found[5][..., c] for c in range(latents)], [x[5][..., 0] for x in expected], 1e-11)
+        assert np.isfinite(np.concatenate([x.ravel() for x in found])).all()
+        assert not found[5][of_targets].any()
+        assert not found[6][gone].any()
+        clean = replace(masked, targets=np.where(of_targets, 0.0, n.targets))
+        moments_, slopes = oracle.moments_and_slopes("matern52", log_lengths, np.zeros(0), clean, *weights)
+        assert_close(found, [*moments_, *slopes], 1e-10)
 
 
-@ENGINE_CASES
-def test_gradients_by_some_of_the_moments_alone(engine):
-    kernel = find_kernel("matern52")
-    parameters, n = several(kernel, 3, False)
-    for name in ("mean", "variance", "quad"):
-        leaf = parameters.log_lengths.clone().requires_grad_()
-        getattr(condition(kernel, replace(parameters, log_lengths=leaf), n, engine), name).sum().backward()
-        step = 1e-6 * torch.eye(len(leaf), dtype=torch.float64)
-        sums = [
-            [getattr(condition(kernel, replace(parameters, log_lengths=x), n), name).sum().item() for x in ends]
-            for ends in zip(parameters.log_lengths + step, parameters.log_lengths - step, strict=True)
-        ]
-        np.testing.assert_allclose(leaf.grad, np.subtract(*np.transpose(sums)) / 2e-6, rtol=1e-6, atol=1e-7)
+def moments_and_slopes_of_one(log_lengths, n: Neighbourhood, weights, c: int) -> list[np.ndarray]:
+    m = condition(find_kernel("matern52"), log_lengths, np.zeros(0), n, differentiate=True)
+    return [*parts(m), *m.slopes(*(None if w is None else w[:, c : c + 1] for w in weights))]
 
 
-@ENGINE_CASES
 @SHARED_OR_OWN
 @pytest.mark.parametrize("latents", [1, 3, 9])
-def test_nested_moments_equal_conditioning_on_fewer_neighbours(engine, own, latents):
-    kernel = find_kernel("matern52")
-    parameters, n = several(kernel, latents, own, k=19)
-    ks = np.array([1, 2, 2, 7, 8, 15, 19, 30])
-    nested = parts(condition_nested(kernel, parameters, n, engine, ks=ks))
+def test_nested_moments_equal_conditioning_on_fewer_neighbours(own, latents):
+    log_lengths, n = several(latents, own, k=19)
+    ks = np.array([0, 1, 2, 2, 7, 8, 15, 19, 30])
+    nested = moments("matern52", log_lengths, n, ks)
     factors = latents if own else 1
-    assert [x.shape for x in nested] == [(5, 8, latents), (5, 8, factors), (5, 8, latents)]
+    assert [x.shape for x in nested] == [(5, 9, latents), (5, 9, factors), (5, 9, latents)]
     for i, k in enumerate(ks):
-        fewer = replace(n, ids=n.ids[:, :k], targets=n.targets[:, :k], noises=n.noises[:, :k])
-        for found, expected in zip(nested, parts(condition(kernel, parameters, fewer, engine)), strict=True):
-            np.testing.assert_allclose(found[:, i], expected, rtol=0, atol=1e-11)
+        assert_close([x[:, i : i + 1] for x in nested], moments("matern52", log_lengths, fewer(n, k)), 1e-11)
 
 
-@ENGINE_CASES
-def test_nested_moments_for_some_k_are_those_for_every_k(engine):
-    kernel = find_kernel("rbf")
-    parameters, n = make(kernel, k=12)
-    every = parts(condition_nested(kernel, parameters, n, engine))
-    for some, all_ in zip(
-        parts(condition_nested(kernel, parameters, n, engine, ks=np.array([3, 12]))), every, strict=True
-    ):
-        np.testing.assert_array_equal(some, all_[:, [2, 11]])
-    nothing = condition_nested(kernel, parameters, n, engine, ks=np.array([0]))
-    assert (nothing.mean == 0).all()
-    np.testing.assert_allclose(nothing.variance, np.exp(2 * parameters.log_scale.item()))
-    with pytest.raises(ValueError, match="ascending order"):
-        condition_nested(kernel, parameters, n, engine, ks=np.array([3, 2]))
+def test_nested_moments_for_some_k_are_those_for_every_k():
+    log_lengths, n = make(k=12)
+    every = moments("rbf", log_lengths, n, np.arange(13))
+    assert_same_bits(moments("rbf", log_lengths, n, np.array([3, 12])), [x[:, [3, 12]] for x in every])
+    assert_same_bits(moments("rbf", log_lengths, n), [x[:, [12]] for x in every])
+    for wrong in ([3, 2], [-1, 2], []):
+        with pytest.raises(ValueError, match="ascending order"):
+            moments("rbf", log_lengths, n, np.array(wrong))
 
 
-@KERNEL_CASES
 @SHARED_OR_OWN
-def test_float32_follows_float64(kernel, own):
-    single = value_and_gradients(kernel, *several(kernel, 3, own, dtype=torch.float32), "fused")
-    double = value_and_gradients(kernel, *several(kernel, 3, own), "fused")
-    for a, b in zip(single, double, strict=True):
-        assert a.dtype == np.float32
-        scale = max(1.0, np.abs(b).max(initial=0.0))
-        np.testing.assert_allclose(a / scale, b / scale, rtol=0, atol=1e-3)
-
-
-@ENGINE_CASES
-@SHARED_OR_OWN
-def test_jitter_is_counted_by_rows(engine, own):
-    X = torch.zeros(12, 2, dtype=torch.float64)  # all rows equal and no noise: a matrix of ones
-    n = Neighbourhood(X[:2], X, torch.arange(1, 12).expand(2, 11), torch.ones(2, 11, 3, dtype=torch.float64),
-                      torch.zeros(2, 11, 3 if own else 1, dtype=torch.float64))  # fmt: skip
-    n.noises[1] = 0.1
+def test_jitter_is_counted_by_rows(own):
+    X = np.zeros((12, 2))  # all rows equal and no noise: a matrix of ones
+    noises = np.zeros((2, 11, 3 if own else 1))
+    noises[1] = 0.1
     if own:
-        n.noises[0, :, 1] = 0.1  # this latent function needs none
-    p = KernelParameters(tensor([0.0, 0.0]), tensor(0.0), tensor([]))
-    m = condition(find_kernel("rbf"), p, n, engine)
+        noises[0, :, 1] = 0.1  # this latent function needs none
+    n = Neighbourhood(X[:2], X, np.tile(np.arange(1, 12), (2, 1)), np.ones((2, 11, 3)), noises)
+    m = condition(find_kernel("rbf"), np.zeros(2), np.zeros(0), n)
     assert m.jittered == 1
-    np.testing.assert_allclose(m.mean[0, [0, 2]], 1, atol=1e-4)
+    np.testing.assert_allclose(m.mean[0, 0, [0, 2]], 1, atol=1e-4)
     if own:
-        assert m.mean[0, 1].item() == pytest.approx(11 / 11.1, abs=1e-12)
+        assert m.mean[0, 0, 1] == pytest.approx(11 / 11.1, abs=1e-12)
 
 
 @SHARED_OR_OWN
-def test_same_bits_for_any_number_of_threads(monkeypatch, own):
-    kernel = find_kernel("matern52")
-    parameters, n = several(kernel, 4, own, n=400, k=33, d=5, b=150)
+@pytest.mark.parametrize("d", [5, 70])
+def test_same_bits_for_any_number_of_threads_and_any_split(monkeypatch, own, d):
+    log_lengths, n = several(4, own, n=400, k=33, d=d, b=150)
     results = []
     for threads in ("1", "2", "3"):
         monkeypatch.setenv("NEARFIELD_THREADS", threads)
-        results.append(value_and_gradients(kernel, parameters, n, "fused"))
+        results.append(moments_and_slopes("matern52", log_lengths, n))
     for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            np.testing.assert_array_equal(a, b)
+        assert_same_bits(other, results[0])
+    piece = moments("matern52", log_lengths, some(n, slice(31, 60)))
+    assert_same_bits(piece, [x[31:60] for x in results[0][:3]])
 
 
-@ENGINE_CASES
-def test_shapes_that_do_not_fit_are_refused(engine):
-    kernel = find_kernel("rbf")
-    parameters, n = several(kernel, 3, True)
-    with pytest.raises(ValueError, match=r"noises \(5, 11, 2\) .* expected \(b, k\) or \(b, k, C\)"):
-        condition(kernel, parameters, replace(n, noises=n.noises[..., :2]), engine)
-    with pytest.raises(ValueError, match=r"log kernel scale \(2,\) do not fit"):
-        condition(kernel, replace(parameters, log_scale=parameters.log_scale[:2]), n, engine)
+def test_shapes_that_do_not_fit_are_refused():
+    log_lengths, n = several(3, True)
+    with pytest.raises(ValueError, match=r"noises \(5, 11, 2\) .* expected \(b, k, C\) and \(b, k, R\)"):
+        moments("rbf", log_lengths, replace(n, noises=n.noises[..., :2]))
     with pytest.raises(ValueError, match=r"targets \(5, 10, 3\)"):
-        condition_nested(kernel, parameters, replace(n, targets=n.targets[:, :10]), engine)
+        moments("rbf", log_lengths, replace(n, targets=n.targets[:, :10]))
+    with pytest.raises(ValueError, match=r"noises \(5, 11\)"):
+        moments("rbf", log_lengths, replace(n, noises=n.noises[..., 0]))
+    with pytest.raises(ValueError, match=r"do not fit 2 length scales"):
+        moments("rbf", log_lengths[:2], n)
+    with pytest.raises(ValueError, match=r"query \(4, 3\)"):
+        moments("rbf", log_lengths, replace(n, query=n.query[:4]))
+    with pytest.raises(ValueError, match=r"log shapes \(1,\) for a kernel that has 0"):
+        condition(find_kernel("rbf"), log_lengths, np.zeros(1), n)

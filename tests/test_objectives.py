@@ -12,8 +12,7 @@ from estimator_data import load_forged, quick, small, through_file
 
 from nearfield import ModelFileError
 from nearfield._types import KernelParameters
-from nearfield.conditional.joint import joint_log_density
-from nearfield.kernels import KERNELS, find_kernel, log_shapes
+from nearfield.kernels import find_kernel
 from nearfield.likelihoods.gaussian import Gaussian
 from nearfield.model import Model, Rows
 from nearfield.neighbours import build_index
@@ -25,46 +24,11 @@ from nearfield.sweep import Sweeper
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
 
-def problem(kernel="matern52", n=12, d=2, b=3, k=5, seed=0):
-    rng = np.random.default_rng(seed)
-    kernel = find_kernel(kernel)
-
-    def leaf(x):
-        return torch.tensor(x, dtype=torch.float64, requires_grad=True)
-
-    parameters = KernelParameters(leaf(rng.normal(0, 0.3, d)), leaf(0.2), leaf(log_shapes(kernel)))
-    rows = torch.from_numpy(rng.standard_normal((n, d)))
-    ids = torch.from_numpy(np.stack([rng.permutation(n)[:k] for _ in range(b)]))
-    return kernel, parameters, rows, ids, leaf(rng.standard_normal((b, k))), leaf(rng.uniform(0.1, 0.5, (b, k)))
-
-
 def dense(kernel, parameters, x, noise):
     x = x / parameters.log_lengths.detach().exp()
     r2 = (x[:, None] - x[None]).square().sum(-1)
     value = kernel.profile(r2, parameters.log_shape.detach()).value
     return (torch.exp(2 * parameters.log_scale.detach()) * value + torch.diag(noise.detach())).numpy()
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_joint_densities_are_multivariate_normal(name):
-    kernel, parameters, rows, ids, targets, noises = problem(name)
-    ids[1, 3:] = -1
-    found = joint_log_density(kernel, parameters, rows, ids, targets, noises).detach()
-    for i, used in enumerate((5, 3, 5)):
-        K = dense(kernel, parameters, rows[ids[i, :used]], noises[i, :used])
-        expected = scipy.stats.multivariate_normal(np.zeros(used), K).logpdf(targets[i, :used].detach())
-        assert float(found[i]) == pytest.approx(expected, abs=1e-9)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_gradients_of_joint_densities(name):
-    kernel, p, rows, ids, targets, noises = problem(name)
-    ids[1, 3:] = -1
-
-    def density(lengths, scale, shape, t, v):
-        return joint_log_density(kernel, KernelParameters(lengths, scale, shape), rows, ids, t, v)
-
-    assert torch.autograd.gradcheck(density, (p.log_lengths, p.log_scale, p.log_shape, targets, noises))
 
 
 def test_mll_of_all_rows_is_the_exact_marginal_likelihood():

@@ -72,7 +72,7 @@ def profile(kernel: Kernel, r2: np.ndarray, log_shape: np.ndarray) -> Profile:
     What is found for r2[i] does not depend on the other entries.
     """
     r2 = np.ascontiguousarray(r2, dtype=np.float64)
-    flat = r2.reshape(len(r2), -1)
+    flat = r2.reshape(len(r2), math.prod(r2.shape[1:]))
     found = [np.empty_like(flat) for _ in range(3)]
     _profiles(kernel.code, np.exp(log_shape), flat, *found)
     value, slope, shape_slope = (x.reshape(r2.shape) for x in found)

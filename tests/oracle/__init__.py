@@ -58,7 +58,7 @@ def _identity_where_missing(matrix, there) -> torch.Tensor:
 def moments(name, log_lengths, log_shape, n, targets, noises, ks=None):
     """Mean (b, q, C), variance (b, q, R) and quad (b, q, C); differentiable by all tensors given."""
     ids = torch.as_tensor(n.ids)
-    b, k, C = targets.shape
+    _, k, C = targets.shape
     R = noises.shape[-1]
     pairs, cross = correlations(name, log_lengths, log_shape, n.query, n.rows, ids)
     there = (ids >= 0)[:, :, None] & torch.isfinite(noises)  # (b, k, R)

@@ -71,7 +71,7 @@ class Conditioned:
     jittered: how many rows needed extra jitter before their matrix could be factorised.
     """
 
-    __slots__ = ("_constants", "_kept", "_neighbourhood", "jittered", "mean", "quad", "variance")
+    __slots__ = ("_constants", "_kept", "_most", "_neighbourhood", "jittered", "mean", "quad", "variance")
 
     def __init__(
         self,
@@ -79,11 +79,12 @@ class Conditioned:
         jittered: int,
         constants: tuple[Any, ...],
         neighbourhood: Neighbourhood,
+        most: int,
         kept: _Kept | None,
     ) -> None:
         self.mean, self.variance, self.quad = moments
         self.jittered = jittered
-        self._constants, self._neighbourhood, self._kept = constants, neighbourhood, kept
+        self._constants, self._neighbourhood, self._most, self._kept = constants, neighbourhood, most, kept
 
     def slopes(self, by_mean: np.ndarray, by_variance: np.ndarray, by_quad: np.ndarray | None = None) -> Slopes:
         """Gradients from those by mean (b, C), variance (b, R) and, where there is one, quad (b, C).
@@ -109,7 +110,7 @@ class Conditioned:
 
         def part(start: int, stop: int) -> None:
             status = _fused.backward(
-                *self._constants, n.query, n.ids, *kept, g_mean, g_variance, g_quad, with_quad,
+                *self._constants, n.query, n.ids, self._most, *kept, g_mean, g_variance, g_quad, with_quad,
                 by_targets, by_noises, by_kernel, start, stop,
             )  # fmt: skip
             refuse_ids(status, n)
@@ -165,4 +166,6 @@ def condition(
         refuse_ids(status, n)
 
     in_threads(part, b, SMALLEST_CHUNK)
-    return Conditioned(moments, int(np.count_nonzero(jittered)), constants, n, kept if differentiate else None)
+    return Conditioned(
+        moments, int(np.count_nonzero(jittered)), constants, n, int(ks[-1]), kept if differentiate else None
+    )

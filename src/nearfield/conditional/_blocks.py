@@ -1,4 +1,4 @@
-"""The closed form of several outputs in compiled code: neighbourhoods are built, factorised and differentiated in cache.
+"""The closed form of several outputs, compiled: neighbourhoods are built, factorised and differentiated in the cache.
 
 As in `_fused`, the matrix K of one row lies in the columns of a workspace, with further rows below it: P of
 cross-covariances, which the factorisation turns into B', and one of targets, which it turns into a'. Observations are
@@ -210,10 +210,12 @@ def forward(
     for p in range(outputs):
         top = max(top, prior[p, p])
     _clear(values.reshape(-1))  # what is above the diagonal is read, not used
+    most = ks[-1]  # those behind it do not count
     for r in range(start, stop):
         n = count_neighbours(ids[r], len(rows))
         if n < 0:
             return n
+        n = min(n, most)
         mi, m = _rounded(n, LANES), _rounded(n * outputs, LANES)
         gather(rows, query[r], unit, ids[r], n, mi, near, raw)
         for q in range(latents):
@@ -341,6 +343,7 @@ def backward(
     mixing,
     query,
     ids,
+    most,
     alpha,
     beta,
     g_mean,
@@ -376,6 +379,7 @@ def backward(
         n = count_neighbours(ids[r], len(rows))
         if n < 0:
             return n
+        n = min(n, most)
         m = _rounded(n, LANES)
         gm, gc = g_mean[r], g_covariance[r]
         _without_kernel(n, m, ld, alpha[r], beta[r], gm, gc, gains, own, weights, d_targets[r], d_noises[r])

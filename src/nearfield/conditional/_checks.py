@@ -27,7 +27,7 @@ def ascending(ks: np.ndarray | None, k: int) -> np.ndarray:
     if ks is None:
         return np.array([k], dtype=np.int64)
     ks = np.ascontiguousarray(ks, dtype=np.int64)
-    if ks.ndim != 1 or (np.diff(ks, prepend=0) < 0).any():
+    if ks.ndim != 1 or ks.size == 0 or (np.diff(ks, prepend=0) < 0).any():
         raise ValueError(f"ks must be numbers of neighbours in ascending order, got {ks}.")
     return ks
 

@@ -138,10 +138,12 @@ def forward(
     solved = aligned((count + 1) * kp).reshape(count + 1, kp)
     weights = aligned((2 * COLUMNS + 1) * ld)
     sums = aligned(d * 2 * LANES)
+    most = ks[-1]  # those behind it do not count
     for r in range(start, stop):
         n = count_neighbours(ids[r], len(rows))
         if n < 0:
             return n
+        n = min(n, most)
         m = (n + LANES - 1) // LANES * LANES
         gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
         cross_correlations(code, shape, x, ld, d, m, cross, cross_slope, cross_shape_slope, r2)
@@ -230,6 +232,7 @@ def backward(
     inverse_lengths,
     query,
     ids,
+    most,
     alpha,
     beta,
     jacobians,
@@ -261,6 +264,7 @@ def backward(
         n = count_neighbours(ids[r], len(rows))
         if n < 0:
             return n
+        n = min(n, most)
         m = (n + LANES - 1) // LANES * LANES
         _without_kernel(
             n, ld, count, alpha[r], beta[r], g_mean[r], g_variance[r], g_quad[r], with_quad,

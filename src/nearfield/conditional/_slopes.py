@@ -26,7 +26,6 @@ from nearfield._simd import (
 from nearfield.conditional._cholesky import FLAGS
 from nearfield.kernels import evaluate_profile
 
-
 NOT_A_ROW, GAP = -1, -2  # what `count_neighbours` says of ids that are wrong
 
 

@@ -66,7 +66,7 @@ class ConditionedOutputs:
     could be factorised.
     """
 
-    __slots__ = ("_constants", "_kept", "_mixing", "_neighbourhood", "covariance", "jittered", "mean", "quad")
+    __slots__ = ("_constants", "_kept", "_mixing", "_most", "_neighbourhood", "covariance", "jittered", "mean", "quad")
 
     def __init__(
         self,
@@ -75,12 +75,13 @@ class ConditionedOutputs:
         constants: tuple[Any, ...],
         mixing: np.ndarray,
         neighbourhood: Neighbourhood,
+        most: int,
         kept: _Kept | None,
     ) -> None:
         self.mean, self.covariance, self.quad = moments
         self.jittered = jittered
         self._constants, self._mixing = constants, mixing
-        self._neighbourhood, self._kept = neighbourhood, kept
+        self._neighbourhood, self._most, self._kept = neighbourhood, most, kept
 
     def slopes(self, by_mean: np.ndarray, by_covariance: np.ndarray) -> OutputSlopes:
         """Gradients from those by mean (b, P) and by covariance (b, P, P), or by the variances alone (b, P).
@@ -111,7 +112,7 @@ class ConditionedOutputs:
 
         def part(start: int, stop: int) -> None:
             status = _blocks.backward(
-                *self._constants, padded, n.query, n.ids, *kept, g_mean, g_covariance,
+                *self._constants, padded, n.query, n.ids, self._most, *kept, g_mean, g_covariance,
                 by_targets, by_noises, by_kernel, by_mixing, start, stop,
             )  # fmt: skip
             refuse_ids(status, n)
@@ -172,5 +173,5 @@ def condition_outputs(
 
     in_threads(part, b, SMALLEST_CHUNK)
     return ConditionedOutputs(
-        moments, int(np.count_nonzero(jittered)), constants, w, n, kept if differentiate else None
+        moments, int(np.count_nonzero(jittered)), constants, w, n, int(ks[-1]), kept if differentiate else None
     )
