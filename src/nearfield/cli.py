@@ -2,7 +2,7 @@
 
 Every default of the model lives in its estimator; an option that is not given is not passed on. Mistakes in the input
 are one line on standard error and exit code 2; anything unexpected is one line and exit code 1. Files appear whole or
-not at all. torch is imported when a command needs the model, so that help and most errors come at once.
+not at all. The model is imported when a command needs it, so that help and most errors come at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import typer
 from nearfield import __version__
 from nearfield.cli_arguments import (
     OUTPUTS,
-    TASKS,
     UserError,
     check_apart,
     check_between,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from nearfield.cli_report import Report
     from nearfield.encoding import TableEncoder
+    from nearfield.target import Target, Targets
 
 BAD_INPUT, UNEXPECTED, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 
@@ -99,7 +99,7 @@ def fit(
         list[str], typer.Option(help="The column to predict; may be repeated to predict several.", metavar="COLUMN")
     ],
     out: Annotated[Path, typer.Option(help="Where to write the model.")],
-    task: Annotated[str, typer.Option(help=f"What the target is: auto, {', '.join(TASKS)}.")] = "auto",
+    task: Annotated[str, typer.Option(help="What the target is: auto, regression, classification, counts, binomial.")] = "auto",
     likelihood: Annotated[
         str | None, typer.Option(help="Likelihood, such as student_t for a regression with outliers.")
     ] = None,
@@ -123,7 +123,7 @@ def fit(
     kernel: Annotated[str | None, typer.Option(help="Kernel, as in GPRegressor.")] = None,
     k: Annotated[str | None, typer.Option(help="Number of neighbours, or auto.", metavar="auto|INT")] = None,
     predictive: Annotated[
-        str | None, typer.Option(help="calibrated, or as learned: plain; of a regression, its likelihood.")
+        str | None, typer.Option(help="calibrated, or plain: as the trained model says.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.", min=0)] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="File to save training to and resume it from.")] = None,
@@ -145,12 +145,13 @@ def fit(
     rows = read_table(table)
     together = {} if groups is None else {"groups": group_labels(rows, groups)}
     unused = [*(drop or ()), *([groups] if groups not in (None, "auto") else [])]
-    encoder = TableEncoder.fit(rows, target, unused, task=asked, exposure=exposure, trials=trials)
-    if together and encoder.target.task != "regression":
+    encoder, x, values, given = TableEncoder.fit_transform(
+        rows, target, unused, task=asked, exposure=exposure, trials=trials
+    )
+    if together and encoder.target.family.estimator != "GPRegressor":
         raise UserError(f"--groups goes with a regression, not with {encoder.target.task}: leave it out.")
-    x, values = encoder.transform(rows), encoder.target_values(rows)
     y, n = encoder.target.as_labels(values), int(encoder.target.known(values).sum())
-    settings = _settings(encoder.target.task, likelihood, predictive, outputs)
+    settings = _settings(encoder.target, likelihood, predictive, outputs)
     remarks = [encoder.target.remark(y)] if task == "auto" and likelihood is None else []
     if n < len(y):
         remarks.append(f"{len(y) - n:,} of {len(y):,} rows have none of the targets and are left out.")
@@ -166,15 +167,16 @@ def fit(
         **settings,
     )
     with _user_errors():
-        estimator.fit(x, y, **encoder.target.given(rows), **together)
-    from nearfield import TrainingRowsWarning  # here, not above: mistakes in the table need not wait for torch
+        estimator.fit(x, y, **given, **together)
+    estimator._remember_table(encoder.to_json(), encoder.feature_names)
+    from nearfield import TrainingRowsWarning  # here, not above: mistakes in the table need not wait for the model
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TrainingRowsWarning)  # said below
-        estimator.save(out, extra={"table": encoder.to_json()})
+        estimator.save(out)
     if not quiet:
         size = f"{n:,} rows, {len(encoder.columns)} columns as {x.shape[1]} features"
-        classes = f" of {len(estimator.classes_)} classes" if encoder.target.task == "classification" else ""
+        classes = f" of {len(estimator.classes_)} classes" if hasattr(estimator, "classes_") else ""
         print(f"{size}, target{'s' if len(target) > 1 else ''} {', '.join(map(repr, target))}{classes}")
         print(estimator.summary_)
         print(f"Wrote {out}. It contains the training rows: share it as you would share {table}.")
@@ -207,7 +209,7 @@ def predict(
         check_writable(destination)
     encoder = _encoder_of(model)
     encoder.check_columns(names)
-    if encoder.target.task == "classification" and (coverage is not None or levels):
+    if encoder.target.family.kind == "label" and (coverage is not None or levels):
         option = "--quantiles" if coverage is None else "--coverage"
         raise UserError(f"{option} is for numbers, but {model} predicts classes: leave it out.")
     shown = destination is not None or not sys.stdout.isatty()
@@ -277,37 +279,56 @@ def _estimator(name: str, **settings: Any) -> Any:
         return ESTIMATORS[name](**{name: value for name, value in settings.items() if value is not None})
 
 
-def _settings(task: str, likelihood: str | None, predictive: str | None, outputs: str | None) -> dict[str, Any]:
+def _settings(
+    target: Target | Targets, likelihood: str | None, predictive: str | None, outputs: str | None
+) -> dict[str, Any]:
     """The settings that are not the same for all estimators."""
-    if task == "regression":
-        return {"likelihood": likelihood, "predictive": predictive, "outputs": outputs}
-    if predictive not in (None, "calibrated", "plain"):
-        raise UserError(f"--predictive is {predictive!r}; calibrated or plain is expected for {task}.")
-    calibrated = None if predictive is None else predictive == "calibrated"
-    likelihoods = TASKS[task]
-    return {"calibrated": calibrated, **({"likelihood": likelihoods[0]} if likelihoods else {})}
+    family = target.family
+    if predictive is not None and predictive != "calibrated":
+        if predictive != "plain" and predictive != (likelihood or family.name):
+            raise UserError(f"--predictive is {predictive!r}; calibrated or plain is expected.")
+        if predictive != "plain":
+            warnings.warn(f"--predictive {predictive} is deprecated: write --predictive plain.", stacklevel=2)
+        predictive = "plain"
+    own = {"predictive": predictive}
+    if family.kind in ("number", "count"):
+        own["likelihood"] = likelihood or family.name
+    return {**own, "outputs": outputs} if family.kind == "numbers" else own
 
 
-def _encoder_of(path: Path) -> TableEncoder:
-    """How the model's table was encoded, from the header alone: mistakes are found before torch has to be loaded."""
+def _sections_of(path: Path) -> dict[str, Any]:
+    """The sections of a model file, without its arrays: mistakes are found before the model has to be loaded."""
     if not path.is_file():
         raise UserError(f"The model {path} {'is not a file' if path.exists() else 'does not exist'}.")
-    from nearfield.encoding import TableEncoder
+    from nearfield.migration import migrated_header
     from nearfield.persistence import read_header
 
     with _user_errors():
-        extra = read_header(path).get("extra")
-        description = extra.get("table") if isinstance(extra, dict) else None
-        if description is None:
-            raise UserError(f"{path} was fitted to arrays, not by `nearfield fit`: use it from Python.")
-        return TableEncoder.from_json(description)
+        sections = migrated_header(*read_header(path)).get("sections")
+        if not isinstance(sections, dict) or not isinstance(sections.get("estimator"), dict):
+            raise UserError(f"{path} does not describe a model: save it again.")
+        return sections
+
+
+def _encoder_of(path: Path) -> TableEncoder:
+    """How the model's table was encoded; of a model saved in Python, a table of numbers with its columns."""
+    from nearfield.encoding import TableEncoder
+
+    sections = _sections_of(path)
+    with _user_errors():
+        if "table" in sections:
+            return TableEncoder.from_json(sections["table"])
+        return TableEncoder.of_arrays(sections)
 
 
 def _load(path: Path, encoder: TableEncoder) -> Any:
     from nearfield.estimators import ESTIMATORS
 
+    name = _sections_of(path)["estimator"].get("name")
     with _user_errors():
-        model = ESTIMATORS[encoder.target.estimator].load(path)
+        if name not in ESTIMATORS:
+            raise UserError(f"{path} holds a {name!r}; expected one of {', '.join(ESTIMATORS)}.")
+        model = ESTIMATORS[name].load(path)
     described, outputs = len(encoder.target.names), getattr(model, "n_outputs_", 1)
     if described != outputs:
         raise UserError(

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
-
-TASKS = {
-    "regression": ("gaussian", "student_t"),
-    "classification": (),
-    "counts": ("negative_binomial",),
-    "binomial": ("binomial",),
-}
-"""The tasks, and the likelihoods of each."""
 
 OUTPUTS = ("lmc", "independent", "shared")
 """How several targets may depend on each other, as in GPRegressor."""
@@ -39,6 +30,9 @@ def check_targets(
     trials: str | None,
 ) -> None:
     """Raise UserError if a target is named twice, or an option does not go with so many targets."""
+    from nearfield.families import tasks
+
+    default = tasks()["regression"][0]
     twice = [name for place, name in enumerate(targets) if name in targets[:place]]
     if twice:
         raise UserError(f"--target {twice[0]!r} is given more than once; name each target once.")
@@ -49,8 +43,8 @@ def check_targets(
             raise UserError("--outputs is for several targets, but one is given: leave it out, or repeat --target.")
         return
     for option, given in {
-        f"--task {task}": task in TASKS and task != "regression",
-        f"--likelihood {likelihood}": likelihood in set(chain(*TASKS.values())) and likelihood != "gaussian",
+        f"--task {task}": task in tasks() and task != default.task,
+        f"--likelihood {likelihood}": likelihood in _likelihoods() and likelihood != default.name,
         "--exposure": exposure is not None,
         "--trials": trials is not None,
     }.items():
@@ -61,14 +55,28 @@ def check_targets(
             )
 
 
+def _likelihoods() -> dict[str, str]:
+    """The likelihoods that can be asked for by name, and the task of each; classes have no choice."""
+    from nearfield.families import tasks
+
+    every = (family for families in tasks().values() for family in families)
+    return {family.name: family.task for family in every if family.kind != "label"}
+
+
 def parse_task(task: str, likelihood: str | None, exposure: str | None, trials: str | None) -> str:
     """The task, with "auto" decided where the other options imply one."""
-    if task not in ("auto", *TASKS):
-        raise UserError(f"--task is {task!r}; one of auto, {', '.join(TASKS)} is expected.")
-    implied = {"--exposure": "counts"} if exposure is not None else {}
-    implied |= {"--trials": "binomial"} if trials is not None else {}
+    from nearfield.families import tasks
+
+    every = tasks()
+    if task not in ("auto", *every):
+        raise UserError(f"--task is {task!r}; one of auto, {', '.join(every)} is expected.")
+    asked = {"exposure": exposure, "trials": trials}
+    implied = {
+        f"--{name}": own for name, column in asked.items() if column is not None
+        for own, families in every.items() if name in families[0].given
+    }  # fmt: skip
     if likelihood is not None:
-        known = {name: own for own, names in TASKS.items() for name in names}
+        known = _likelihoods()
         if likelihood not in known:
             raise UserError(f"--likelihood is {likelihood!r}; one of {', '.join(known)} is expected.")
         implied[f"--likelihood {likelihood}"] = known[likelihood]

@@ -9,14 +9,16 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import stats
 
-from nearfield.counts import CountDistribution
 from nearfield.encoding import TableEncoder
-from nearfield.metrics import ClassScores, CountScores, Scores
+from nearfield.families import FAMILIES
+from nearfield.heads.outputs import joint_scores
+from nearfield.metrics import ClassScores, Scores
+from nearfield.persistence import read_header
 from nearfield.target import Target, Targets
 
 Given = Mapping[str, np.ndarray]
@@ -51,23 +53,26 @@ class Report(Protocol):
 
 
 class NumberReport:
-    """Numbers: the predictive distribution is continuous."""
-
-    scores_of: ClassVar[type[Any]] = Scores
+    """Numbers and counts: each has a predictive distribution, and counts an exposure or trials, where they have."""
 
     def __init__(self, model: Any, target: Target) -> None:
         self.model, self.target = model, target
-        self.scores, self.baseline = self.scores_of(), self.scores_of()
+        self.family = FAMILIES[model.likelihood]
+        self.scores, self.baseline = self.family.scores(), self.family.scores()
 
     def predictions(
         self, x: np.ndarray, given: Given, coverage: float | None, levels: Sequence[float]
     ) -> dict[str, Any]:
         found = _summaries(self.model, x, given, coverage, levels)
-        return {name: values if name in ("mean", "std") else self._ends(values) for name, values in found.items()}
+        whole = self.family.kind == "count"  # quantiles of counts are counts
+        return {
+            name: values.astype(np.int64) if whole and name not in ("mean", "std") else values
+            for name, values in found.items()
+        }
 
     def score(self, x: np.ndarray, y: np.ndarray, given: Given) -> None:
-        self.scores += self.scores_of.of(y, self.model.predict_dist(x, **given))
-        self.baseline += self.scores_of.of(y, self._constant(len(y), given))
+        self.scores += self.family.scores.of(y, self.model.predict_dist(x, **given))
+        self.baseline += self.family.scores.of(y, self._constant(len(y), given))
 
     def result(self) -> dict[str, Any]:
         if self.scores.n == 0:
@@ -75,48 +80,19 @@ class NumberReport:
         return {"rows": self.scores.n, "model": self.scores.as_dict(), "constant": self.baseline.as_dict()}
 
     def description(self) -> dict[str, Any]:
-        model = self.model
-        noise = "noise_std" if model.likelihood == "gaussian" else "noise_scale"  # heavy tails may have no std
-        return {
-            "target": self.target.name,
-            "likelihood": model.likelihood,
-            noise: model.noise_std_,
-            "kernel_scale": model.kernel_scale_,
-            "target_mean": self._moments["mean"],
-            "target_std": self._moments["std"],
-        }
-
-    def _ends(self, values: np.ndarray) -> np.ndarray:
-        return values
+        learned = {name: getattr(self.model, attribute, None) for name, attribute in self.family.learned.items()}
+        given = {name: getattr(self.target, name) for name in self.family.given}
+        moments = {f"target_{name}": value for name, value in self._numbers.items() if self.family.kind == "number"}
+        every = {**given, **learned, **moments}
+        present = {name: value for name, value in every.items() if value is not None}
+        return {"target": self.target.name, "likelihood": self.model.likelihood, **present}
 
     @property
-    def _moments(self) -> dict[str, float]:
+    def _numbers(self) -> dict[str, float]:
         return self.target.constant or {"mean": self.model.target_mean_, "std": self.model.target_std_}
 
     def _constant(self, n: int, given: Given) -> Any:
-        return stats.norm(self._moments["mean"], self._moments["std"])
-
-
-class CountReport(NumberReport):
-    """Counts: quantiles are whole numbers, and there may be an exposure or trials."""
-
-    scores_of = CountScores
-
-    def description(self) -> dict[str, Any]:
-        given = {"exposure": self.target.exposure, "trials": self.target.trials, "dispersion": self.model.dispersion_}
-        present = {name: value for name, value in given.items() if value is not None}
-        return {"target": self.target.name, "likelihood": self.model.likelihood, **present}
-
-    def _ends(self, values: np.ndarray) -> np.ndarray:
-        return values.astype(np.int64)
-
-    def _constant(self, n: int, given: Given) -> CountDistribution:
-        known = self.target.constant
-        if "trials" in given:
-            log_odds = np.log(known["share"]) - np.log1p(-known["share"])
-            return CountDistribution.binomial(np.full(n, log_odds), 0.0, given["trials"])
-        mean = known["rate"] * given.get("exposure", np.ones(n))
-        return CountDistribution.negative_binomial(np.log(mean / known["dispersion"]), 0.0, known["dispersion"])
+        return self.family.baseline_distribution(self._numbers, n, given)
 
 
 class OutputsReport:
@@ -138,7 +114,7 @@ class OutputsReport:
         }
 
     def score(self, x: np.ndarray, y: np.ndarray, given: Given) -> None:
-        dist = self.model.predict_dist(x)
+        dist, correlation = self.model._joint(x)  # one sweep
         for p, part in enumerate(self.target.parts):
             there = ~np.isnan(y[:, p])
             if there.any():
@@ -146,7 +122,7 @@ class OutputsReport:
                 constant = stats.norm(part.constant["mean"], part.constant["std"])
                 self.scores[p] += Scores.of(y[there, p], marginal)
                 self.baseline[p] += Scores.of(y[there, p], constant)
-        self.joint -= len(y) * self.model.log_score(x, y, joint=True)
+        self.joint -= float(joint_scores(y, dist, correlation).sum())
         self.rows += len(y)
 
     def result(self) -> dict[str, Any]:
@@ -230,17 +206,19 @@ class ClassReport:
         }
 
 
+REPORTS: dict[str, type[Any]] = {
+    "number": NumberReport,
+    "count": NumberReport,
+    "numbers": OutputsReport,
+    "label": ClassReport,
+}
+"""By what a family predicts."""
+
+
 def report_on(model: Any, target: Target | Targets) -> Report:
     """The report of the kind that the target is of."""
-    if isinstance(target, Targets):
-        return OutputsReport(model, target)
-    kinds: dict[str, type[NumberReport] | type[ClassReport]] = {
-        "regression": NumberReport,
-        "classification": ClassReport,
-        "counts": CountReport,
-        "binomial": CountReport,
-    }
-    return kinds[target.task](model, target)
+    made: Report = REPORTS[target.family.kind](model, target)
+    return made
 
 
 def probability_names(labels: Sequence[Any]) -> list[str]:
@@ -311,8 +289,7 @@ def _score_line(label: str, model: float, constant: float, spec: str) -> str:
 
 def describe(path: Path, model: Any, encoder: TableEncoder) -> dict[str, Any]:
     """All that `nearfield info` tells."""
-    from nearfield.persistence import FORMAT_VERSION
-
+    version, _ = read_header(path)
     relevances = model.feature_relevance_.values()  # in the order of the features, whatever they are called
     lengths = model.length_scales_.T.tolist()  # (d,), or (d, Q) of several kernels
     key = "length_scale" if model.length_scales_.ndim == 1 else "length_scales"
@@ -322,7 +299,7 @@ def describe(path: Path, model: Any, encoder: TableEncoder) -> dict[str, Any]:
     ]
     return {
         "file": str(path),
-        "file_version": FORMAT_VERSION,
+        "file_version": version,
         "task": encoder.target.task,
         "estimator": type(model).__name__,
         "kernel": model.kernel,

@@ -73,23 +73,27 @@ class Column:
             return [f"{self.name}={level}" for level in self.levels]
         return [self.name, f"{self.name}_missing"] if self.indicator else [self.name]
 
-    def encode(self, values: pa.ChunkedArray, out: Floats, first_row: int, tally: Tally) -> None:
-        """Fill `out` (n, len(features)), which is zero, with what `values` (n) become."""
-        label = f"Column {self.name!r}"
+    def encode(self, cells: Any, out: Floats, tally: Tally) -> None:
+        """Fill `out` (n, len(features)), which is zero, with what the parsed cells (n) become."""
         if self.kind == "text":
-            index = pc.index_in(texts(values, label), value_set=pa.array(self.levels, pa.large_string()))
+            index = pc.index_in(cells, value_set=pa.array(self.levels, pa.large_string()))
             level = pc.fill_null(index, -1).to_numpy()
             known = np.flatnonzero(level >= 0)
             out[known, level[known]] = 1.0
             tally.unseen[self.name] += len(level) - len(known)
             return
-        numbers = READERS[self.kind](values, label, first_row)
-        missing = np.isnan(numbers)
-        out[:, 0] = np.where(missing, self.median, numbers)
+        missing = np.isnan(cells)
+        out[:, 0] = np.where(missing, self.median, cells)
         if self.indicator:
             out[:, 1] = missing
         else:
             tally.imputed[self.name] += int(missing.sum())
+
+
+def parsed(kind: str, name: str, values: pa.ChunkedArray, first_row: int = 1) -> Any:
+    """The cells (n) of a column of that kind: text without nulls, or numbers with NaN where missing."""
+    label = f"Column {name!r}"
+    return texts(values, label) if kind == "text" else READERS[kind](values, label, first_row)
 
 
 def group_labels(table: pa.Table, groups: str) -> str | np.ndarray:
@@ -123,8 +127,25 @@ class TableEncoder:
     ) -> TableEncoder:
         """Decide for each column of `table`, but the target or targets and those in `drop`, which features it becomes.
 
-        The task is one of `nearfield.target.ESTIMATOR_OF`, or "auto"; `exposure` and `trials` name columns that the
-        target is counted against, which are no features.
+        The task is one that a family names, or "auto"; `exposure` and `trials` name columns that the target is counted
+        against, which are no features.
+        """
+        return cls.fit_transform(table, target, drop, task=task, exposure=exposure, trials=trials)[0]
+
+    @classmethod
+    def fit_transform(
+        cls,
+        table: pa.Table,
+        target: str | Sequence[str],
+        drop: Collection[str] = (),
+        *,
+        task: str = "regression",
+        exposure: str | None = None,
+        trials: str | None = None,
+    ) -> tuple[TableEncoder, Floats, np.ndarray, dict[str, Floats]]:
+        """The same, and what the table becomes: features (n, d), the target's values, and its exposure or trials.
+
+        Every cell is parsed once.
         """
         if table.num_rows == 0:
             raise TableError("The table has no rows.")
@@ -145,8 +166,12 @@ class TableEncoder:
         names = _usable(table, [name for name in table.column_names if name not in apart and name not in drop])
         if not names:
             raise TableError(f"The table has no columns to predict {', '.join(map(repr, targets))} from.")
-        columns = tuple(_learn(name, table.column(name)) for name in names)
-        return cls(asked.learned(table), columns)
+        learned, y, given = asked.learned(table)
+        kinds = {name: _kind(name, table.column(name).type) for name in names}
+        cells = {name: parsed(kind, name, table.column(name)) for name, kind in kinds.items()}
+        columns = tuple(_learn(name, kind, table.column(name), cells[name]) for name, kind in kinds.items())
+        encoder = cls(learned, columns)
+        return encoder, encoder._encoded(cells, table.num_rows, Tally()), y, given
 
     @property
     def feature_names(self) -> list[str]:
@@ -177,14 +202,20 @@ class TableEncoder:
         self._check_features(table.schema.names)
         table = _as_table(table)
         own = Tally() if tally is None else tally
-        out = np.zeros((table.num_rows, len(self.feature_names)))
+        cells = {c.name: parsed(c.kind, c.name, table.column(c.name), first_row) for c in self.columns}
+        out = self._encoded(cells, table.num_rows, own)
+        if tally is None:
+            own.warn()
+        return out
+
+    def _encoded(self, cells: dict[str, Any], n: int, tally: Tally) -> Floats:
+        """The features (n, d) of parsed cells."""
+        out = np.zeros((n, len(self.feature_names)))
         start = 0
         for column in self.columns:
             stop = start + len(column.features)
-            column.encode(table.column(column.name), out[:, start:stop], first_row, own)
+            column.encode(cells[column.name], out[:, start:stop], tally)
             start = stop
-        if tally is None:
-            own.warn()
         return out
 
     def target_values(self, table: pa.Table | pa.RecordBatch, first_row: int = 1) -> np.ndarray:
@@ -230,12 +261,11 @@ def _usable(table: pa.Table, names: Iterable[str]) -> list[str]:
     return [name for name in named if name not in empty]
 
 
-def _learn(name: str, values: pa.ChunkedArray) -> Column:
-    kind = _kind(name, values.type)
+def _learn(name: str, kind: str, values: pa.ChunkedArray, cells: Any) -> Column:
+    """What is remembered of a column, from its values and the parsed cells."""
     if kind == "text":
-        return Column(name, kind, levels=_levels(name, values))
-    numbers = READERS[kind](values, f"Column {name!r}", 1)
-    return Column(name, kind, median=float(np.nanmedian(numbers)), indicator=bool(np.isnan(numbers).any()))
+        return Column(name, kind, levels=_levels(name, values, cells))
+    return Column(name, kind, median=float(np.nanmedian(cells)), indicator=bool(np.isnan(cells).any()))
 
 
 def _kind(name: str, kind: pa.DataType) -> str:
@@ -253,9 +283,8 @@ def _kind(name: str, kind: pa.DataType) -> str:
     raise TableError(f"Column {name!r} {what}: {hint}, or leave it out (--drop {name}).")
 
 
-def _levels(name: str, values: pa.ChunkedArray) -> tuple[str, ...]:
-    text = texts(values, f"Column {name!r}")
-    levels = sorted(pc.unique(text).to_pylist())
+def _levels(name: str, values: pa.ChunkedArray, cells: pa.ChunkedArray) -> tuple[str, ...]:
+    levels = sorted(pc.unique(cells).to_pylist())
     odd = odd_among_numbers(values) if is_text(values.type) else None
     if len(levels) > MAX_LEVELS:
         reason = odd or f"is text with {len(levels)} levels; at most {MAX_LEVELS} are one-hot encoded"

@@ -27,16 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearfield.cells import Floats, flags, is_empty, is_number, is_text, mostly_numbers, numbers, trimmed
-from nearfield.scaling import Scaling
+from nearfield.families import FAMILIES, Family, tasks
 from nearfield.table import TableError, require_columns
-
-ESTIMATOR_OF = {
-    "regression": "GPRegressor",
-    "classification": "GPClassifier",
-    "counts": "GPCountRegressor",
-    "binomial": "GPCountRegressor",
-}
-"""The tasks, and the estimator of each."""
 
 MAX_CLASSES = 64
 """Text with more labels than this is taken as classes only when asked for: it may be names or free text."""
@@ -44,7 +36,6 @@ MAX_CLASSES = 64
 _FEW_VALUES = 10
 _EXACT = 2.0**53  # the last whole number known to float64
 _LABEL_TYPES: dict[str, Any] = {"text": object, "flag": np.bool_, "whole": np.int64}
-_CONSTANT_KEYS = {"regression": {"mean", "std"}, "counts": {"rate", "dispersion"}, "binomial": {"share"}}
 
 
 @dataclass(frozen=True)
@@ -60,20 +51,23 @@ class Target:
     constant: dict[str, float] = field(default_factory=dict)
     """what a constant prediction is made of: mean and std, rate and dispersion, or share; classes have none"""
 
-    def learned(self, table: pa.Table) -> Target:
-        """The same with what the training table says: its column checked, and what it is, where the task is "auto"."""
+    def learned(self, table: pa.Table) -> tuple[Target, np.ndarray, dict[str, Floats]]:
+        """The same with what the training table says: its column checked, and what it is, where the task is "auto".
+
+        Also its values, as `values` gives them, and what is `given`: a table is read once.
+        """
         values, name = table.column(self.name), self.name
         task = _choose(values, name) if self.task == "auto" else self.task
-        kind = _kind_of_labels(values, name) if task == "classification" else "number"
-        target = replace(self, task=task, kind=kind)
+        labels = replace(self, task=task).family.kind == "label"
+        target = replace(self, task=task, kind=_kind_of_labels(values, name) if labels else "number")
         y = target.values(table)
         _refuse_missing(target.known(y), name)
-        if task == "classification":
+        if labels:
             _check_labels(y, name)
-            return target
+            return target, y, {}
         given = target.given(table)
         target.check(y, given, np.arange(1, y.size + 1))
-        return replace(target, constant=_constant(task, y, given))
+        return replace(target, constant=target.family.baseline(y, given)), y, given
 
     @property
     def names(self) -> list[str]:
@@ -86,9 +80,14 @@ class Target:
         return [column for column in (self.exposure, self.trials) if column is not None]
 
     @property
+    def family(self) -> type[Family]:
+        """The family that stands for the task: its first."""
+        return tasks()[self.task][0]
+
+    @property
     def estimator(self) -> str:
         """Name of the estimator of the task."""
-        return ESTIMATOR_OF[self.task]
+        return self.family.estimator
 
     def require_values(self, names: Collection[str]) -> None:
         """Raise TableError unless the target is among `names`."""
@@ -103,7 +102,7 @@ class Target:
     def values(self, table: pa.Table, first_row: int = 1) -> np.ndarray:
         """The target (n,): numbers, NaN where missing; or labels as objects, None where missing."""
         column, label = _plain(table.column(self.name)), f"The target {self.name!r}"
-        if self.task == "classification":
+        if self.family.kind == "label":
             return _labels(column, self.kind, label, first_row)
         if not (is_number(column.type) or is_text(column.type)):
             raise TableError(f"{label} has type {column.type}; numbers are expected.")
@@ -115,7 +114,7 @@ class Target:
 
     def as_labels(self, y: np.ndarray) -> np.ndarray:
         """Labels without gaps (n,), in the type that they have in Python; numbers as they are."""
-        return y.astype(_LABEL_TYPES[self.kind]) if self.task == "classification" else y
+        return y.astype(_LABEL_TYPES[self.kind]) if self.family.kind == "label" else y
 
     def given(self, table: pa.Table, first_row: int = 1, needed: np.ndarray | None = None) -> dict[str, Floats]:
         """exposure or trials (n,), by name, where the model has them; only `needed` rows (n,) are checked."""
@@ -134,7 +133,7 @@ class Target:
 
     def check(self, y: Floats, given: dict[str, Floats], row: np.ndarray) -> None:
         """Raise TableError unless the numbers `y` (n,), of the rows `row` (n,), are possible for the task."""
-        if self.task not in ("counts", "binomial"):
+        if self.family.kind != "count":
             return
         label = f"The target {self.name!r}"
         _refuse_first((y < 0) | (y != np.floor(y)), y, row, label, "a count, a whole number of at least 0,")
@@ -146,7 +145,7 @@ class Target:
         if self.columns:
             option = "--trials" if self.trials else "--exposure"
             return f"{option} is given, so the target {self.name!r} is taken as --task {self.task}."
-        if self.task != "regression":
+        if self.family.kind != "number":
             return None
         different = np.unique(y)
         if different.size < 2 or different.size > _FEW_VALUES or (different != np.floor(different)).any():
@@ -170,17 +169,27 @@ class Target:
         sound = (
             isinstance(name, str)
             and isinstance(task, str)
-            and task in ESTIMATOR_OF
-            and kind in (list(_LABEL_TYPES) if task == "classification" else ["number"])
-            and (exposure is None or (isinstance(exposure, str) and task == "counts"))
-            and (isinstance(trials, str) if task == "binomial" else trials is None)
-            and isinstance(constant, dict)
-            and (set(constant) == _CONSTANT_KEYS.get(task, set()) or (task == "regression" and not constant))
+            and task in tasks()
+            and _sound(tasks()[task][0], kind, {"exposure": exposure, "trials": trials}, constant)
             and all(isinstance(value, int | float) and math.isfinite(value) for value in constant.values())
         )
         if not sound:
             raise ValueError("The model's description of its target is damaged.")
         return cls(str(name), task, kind, exposure, trials, constant)
+
+
+def _sound(family: type[Family], kind: Any, given: dict[str, Any], constant: Any) -> bool:
+    """Whether what a file says of a target goes with the family of its task."""
+    kinds = list(_LABEL_TYPES) if family.kind == "label" else ["number"]
+    columns = all(column is None or (isinstance(column, str) and name in family.given) for name, column in given.items())
+    needed = family.kind != "count" or "trials" not in family.given or given["trials"] is not None
+    return (
+        kind in kinds
+        and columns
+        and needed
+        and isinstance(constant, dict)
+        and (set(constant) == set(family.baseline_names) or (family.kind == "number" and not constant))
+    )
 
 
 @dataclass(frozen=True)
@@ -194,9 +203,10 @@ class Targets:
         if len(self.parts) < 2 or len(set(self.names)) < len(self.parts) or not numbers:
             raise TableError(f"The targets are {self.names}; two or more different columns of numbers are expected.")
 
-    def learned(self, table: pa.Table) -> Targets:
-        """The same with what the training table says: each column must hold numbers, one at least."""
-        return Targets(tuple(_learned_beside_others(part, table) for part in self.parts))
+    def learned(self, table: pa.Table) -> tuple[Targets, Floats, dict[str, Floats]]:
+        """The same with what the training table says: each column must hold numbers, one at least. And its values."""
+        each = [_learned_beside_others(part, table) for part in self.parts]
+        return Targets(tuple(part for part, _ in each)), np.column_stack([y for _, y in each]), {}
 
     @property
     def names(self) -> list[str]:
@@ -214,9 +224,14 @@ class Targets:
         return "regression"
 
     @property
+    def family(self) -> type[Family]:
+        """The family of several targets."""
+        return next(family for family in FAMILIES.values() if family.kind == "numbers")
+
+    @property
     def estimator(self) -> str:
         """Name of the estimator of the task."""
-        return ESTIMATOR_OF[self.task]
+        return self.family.estimator
 
     def require_values(self, names: Collection[str]) -> None:
         """Raise TableError unless all targets are among `names`."""
@@ -300,8 +315,8 @@ def _seem_classes(values: pa.ChunkedArray) -> bool:
     return pa.types.is_boolean(values.type) or pa.types.is_dictionary(values.type)
 
 
-def _learned_beside_others(target: Target, table: pa.Table) -> Target:
-    """One of several targets, with what the training table says of it."""
+def _learned_beside_others(target: Target, table: pa.Table) -> tuple[Target, Floats]:
+    """One of several targets, with what the training table says of it, and its values (n,)."""
     values = table.column(target.name)
     if is_empty(values):
         raise TableError(f"The target {target.name!r} has no values: leave it out.")
@@ -310,8 +325,9 @@ def _learned_beside_others(target: Target, table: pa.Table) -> Target:
             f"The target {target.name!r} has type {values.type}, which is predicted as a class; several targets are "
             "predicted together only if all are numbers. Fit a model of its own to it."
         )
+    target = replace(target, task="regression")
     y = target.values(table)
-    return replace(target, task="regression", constant=_constant("regression", y[target.known(y)], {}))
+    return replace(target, constant=target.family.baseline(y[target.known(y)], {})), y
 
 
 def _kind_of_labels(values: pa.ChunkedArray, name: str) -> str:
@@ -336,21 +352,6 @@ def _check_labels(y: np.ndarray, name: str) -> None:
         )
     if len(different) < 2:
         raise TableError(f"The target {name!r} is {different.pop()!r} in every row; at least two classes are needed.")
-
-
-def _constant(task: str, y: Floats, given: dict[str, Floats]) -> dict[str, float]:
-    """The best prediction that ignores the features, by the method of moments."""
-    if task == "regression":
-        scaling = Scaling.of(y, np.ones(y.size))
-        return {"mean": float(scaling.centre), "std": float(scaling.scale)}
-    if task == "binomial":  # half a success and half a failure more, so that neither is impossible
-        return {"share": float((y.sum() + 0.5) / (given["trials"].sum() + 1))}
-    exposure = given.get("exposure", np.ones(y.size))
-    rate = (y.sum() + 0.5) / exposure.sum()
-    mean = rate * exposure
-    # Var y = mean + mean^2 / dispersion
-    excess = float(np.sum((y - mean) ** 2 - mean) / np.sum(mean**2))
-    return {"rate": float(rate), "dispersion": 1 / max(excess, 1e-6)}
 
 
 def _refuse_missing(known: np.ndarray, name: str) -> None:

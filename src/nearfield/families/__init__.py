@@ -48,6 +48,15 @@ def names_for(estimator: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name, f in FAMILIES.items() if f.estimator == estimator and f.kind in kinds)
 
 
+def tasks() -> dict[str, list[type[Family]]]:
+    """What the command line calls a task, and the families of one target that it may mean; the first is the default."""
+    found: dict[str, list[type[Family]]] = {}
+    for family in FAMILIES.values():
+        if family.kind != "numbers":
+            found.setdefault(family.task, []).append(family)
+    return found
+
+
 __all__ = [
     "FAMILIES",
     "NOISE_FLOOR",
@@ -64,4 +73,5 @@ __all__ = [
     "names_for",
     "register",
     "taken",
+    "tasks",
 ]

@@ -316,6 +316,10 @@ class Family(ABC):
 
         return scipy.stats.norm(np.full(n, numbers["mean"]), numbers["std"])
 
+    learned: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """what `nearfield info` tells of the parameters, and the attributes of the estimator that have it"""
+    baseline_names: ClassVar[tuple[str, ...]] = ("mean", "std")
+    """what these numbers are called"""
     scores: ClassVar[type[Scores] | type[CountScores]] = Scores
     """the sums that score its predictive distributions"""
 

@@ -54,6 +54,7 @@ class Classes(Family):
     task = "classification"
     estimator = "GPClassifier"
     kind = "label"
+    baseline_names = ()
     patient = True
     initial_scale = 3.0  # log odds between -6 and 6
     additive = ("counts",)

@@ -197,6 +197,7 @@ class Binomial(Counts):
     name = "binomial"
     task = "binomial"
     given = ("trials",)
+    baseline_names = ("share",)
     arrays = MappingProxyType({"count": (), "trials": (), "weight": ()})
 
     def check(self, observed: Observed) -> None:
@@ -251,6 +252,8 @@ class NegativeBinomial(Counts):
     name = "negative_binomial"
     task = "counts"
     given = ("exposure",)
+    learned = MappingProxyType({"dispersion": "dispersion_"})
+    baseline_names = ("rate", "dispersion")
     dispersed = True
     arrays = MappingProxyType({"count": (), "log_exposure": (), "weight": ()})
     parameters = MappingProxyType({"log_dispersion": Parameter(0.0, math.log(1e-3), math.log(1e4))})

@@ -84,6 +84,7 @@ class Gaussian(Noisy):
     """y = f + noise. The sites are the observations themselves."""
 
     name = "gaussian"
+    learned = MappingProxyType({"noise_std": "noise_std_", "kernel_scale": "kernel_scale_"})
     parameters = MappingProxyType({"log_noise": LOG_NOISE})
 
     def sites(self, observed: Observed, state: np.ndarray, parameters: Parameters, scale2: np.ndarray) -> Sites:

@@ -27,6 +27,7 @@ class StudentT(Noisy):
     """y = f + Student-t noise of learned scale and degrees of freedom. Noise that is known beside it is Gaussian."""
 
     name = "student_t"
+    learned = MappingProxyType({"noise_scale": "noise_std_", "kernel_scale": "kernel_scale_", "df": "df_"})
     patient = True
     robust = True
     state_size = 1

@@ -6,9 +6,9 @@
 The squared distance is the float64 sum of (q - x)^2 in the order of the dimensions. Three ways to find it, with the
 same answer to the last bit, whatever the batch, the number of threads or the order of the queries:
 
-    tree     k-d tree (scipy)
-    direct   brute force in float64
-    flat     brute force in float32 (FAISS), then float64
+    tree      k-d tree (scipy)
+    product   brute force by matrix products in float32, proved and settled in float64
+    direct    brute force in float64
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from nearfield.neighbours._groups import Float64, Groups, Int64, find_groups, groups_hold
+from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64, equal_rows_hold, find_equal_rows, order_key
 from nearfield.neighbours._index import CandidateSource, NeighbourIndex, NeighbourTable, check_overflow
-from nearfield.neighbours.flat import FlatCandidates
+from nearfield.neighbours.product import ProductCandidates
 from nearfield.neighbours.tree import TreeCandidates
 
 __all__ = [
-    "Groups",
+    "EqualRows",
     "NeighbourIndex",
     "NeighbourTable",
     "build_index",
-    "find_groups",
+    "find_equal_rows",
     "neighbour_table",
+    "order_key",
 ]
 
-Kind = Literal["auto", "tree", "direct", "flat"]
+Kind = Literal["auto", "tree", "product", "direct"]
 
 # Which search is fastest: seconds for 6,400 queries (extrapolated from 256 to 1,600), k = 64, two cores with AVX-512.
 # The machine was shared and its load varied, most of all in the rows marked *: compare the three figures of one data
@@ -63,18 +64,19 @@ TREE_DIMENSION = 7.5  # local dimension up to which the tree wins
 DIRECT_COLUMNS = 100  # columns up to which float64 brute force is preferred to float32 with its proof
 
 
-def build_index(rows: Float64, kind: Kind = "auto", groups: Groups | None = None) -> NeighbourIndex:
-    """Index the rows (n, d); `groups` of equal rows, once found by find_groups, may be passed again after rescaling."""
+def build_index(rows: Float64, kind: Kind = "auto", equal_rows: EqualRows | None = None) -> NeighbourIndex:
+    """Index the rows (n, d); `equal_rows`, once found by find_equal_rows, may be passed again after rescaling."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"Rows have shape {rows.shape}; expected (n, d) with at least one row and one column.")
     if kind not in get_args(Kind):
         raise ValueError(f"kind is {kind!r}; expected one of {', '.join(get_args(Kind))}.")
-    groups = _checked_groups(rows, groups)
-    points = rows if len(groups) == len(rows) else rows[groups.first]
-    check_overflow(points.min(axis=0, keepdims=True), points.min(axis=0), points.max(axis=0))
-    chosen = _choose(points) if kind == "auto" else kind
-    return NeighbourIndex(points, groups, _source(points, chosen), chosen)
+    equal_rows = _checked_equal_rows(rows, equal_rows)
+    points = rows if len(equal_rows) == len(rows) else rows[equal_rows.first]
+    box = np.stack([points.min(axis=0), points.max(axis=0)])
+    check_overflow(box[:1], box)
+    chosen = _choose(points, box) if kind == "auto" else kind
+    return NeighbourIndex(points, box, equal_rows, _source(points, box, chosen), chosen)
 
 
 def neighbour_table(rows: Float64, queries: Float64, k: int, exclude: Int64 | None = None) -> NeighbourTable:
@@ -82,45 +84,42 @@ def neighbour_table(rows: Float64, queries: Float64, k: int, exclude: Int64 | No
     return build_index(rows).query(queries, k, exclude)
 
 
-def _local_dimension(points: Float64, samples: int = 16, k: int = 64) -> float:
+def _local_dimension(points: Float64, box: Float64, samples: int = 16, k: int = 64) -> float:
     """How many dimensions the distinct points (m, d) fill at the scale of their k-th neighbours.
 
     The maximum-likelihood estimate of Levina and Bickel (2004), 1 / mean log(r_k / r_j), over a few points spread
     evenly over the table. It is what a tree feels: scaled columns that hardly vary, or correlated ones, do not count.
     """
+    everyone = np.arange(len(points) + 1, dtype=np.int64)
     ids = np.linspace(0, len(points) - 1, samples).astype(np.int64)
-    sqdist = _brute_force(points).query(points[ids], k, exclude=ids).sqdist
+    index = NeighbourIndex(points, box, EqualRows(everyone[:-1], everyone, everyone[:-1]), None, "direct")
+    sqdist = index.query(points[ids], k, exclude=ids).sqdist
     sqdist = sqdist[sqdist[:, 0] > 0.0]  # squares of tiny differences may vanish
     logs = np.log(sqdist)
     spread = float(np.sum(logs[:, -1:] - logs[:, :-1])) / 2.0
     return len(sqdist) * (k - 1) / spread if spread > 0.0 else float(points.shape[1])
 
 
-def _choose(points: Float64) -> str:
-    """tree, direct or flat for the points (m, d); the answers do not depend on it."""
+def _choose(points: Float64, box: Float64) -> str:
+    """tree or product for the points (m, d); the answers do not depend on it."""
     m, d = points.shape
-    if d <= TREE_ALWAYS or m <= TREE_ROWS or _local_dimension(points) <= TREE_DIMENSION:
+    if d <= TREE_ALWAYS or m <= TREE_ROWS or _local_dimension(points, box) <= TREE_DIMENSION:
         return "tree"
-    return "direct" if d <= DIRECT_COLUMNS else "flat"
+    return "product"
 
 
-def _source(points: Float64, kind: str) -> CandidateSource | None:
+def _source(points: Float64, box: Float64, kind: str) -> CandidateSource | None:
     """The fast search behind an index of this kind, on distinct points (m, d)."""
     if kind == "direct":
         return None
-    return TreeCandidates(points) if kind == "tree" else FlatCandidates(points)
+    return TreeCandidates(points) if kind == "tree" else ProductCandidates(points, box)
 
 
-def _checked_groups(rows: Float64, groups: Groups | None) -> Groups:
-    """The groups of equal rows, found if not given; given ones are compared with the rows, which is cheap."""
-    if groups is None:
-        return find_groups(rows)
-    if groups.members.size != len(rows) or not groups_hold(rows, groups.first, groups.starts, groups.members):
-        raise ValueError("groups do not fit these rows: find them with find_groups on the same, unscaled rows.")
-    return groups
-
-
-def _brute_force(points: Float64) -> NeighbourIndex:
-    """An index on points (m, d) that are known to be distinct."""
-    everyone = np.arange(len(points) + 1, dtype=np.int64)
-    return NeighbourIndex(points, Groups(everyone[:-1], everyone, everyone[:-1]), None, "direct")
+def _checked_equal_rows(rows: Float64, equal_rows: EqualRows | None) -> EqualRows:
+    """Which rows are equal, found if not given; if given compared with the rows, which is cheap."""
+    if equal_rows is None:
+        return find_equal_rows(rows)
+    fits = equal_rows.members.size == len(rows)
+    if not fits or not equal_rows_hold(rows, equal_rows.first, equal_rows.starts, equal_rows.members):
+        raise ValueError("equal_rows do not fit these rows: use find_equal_rows on the same, unscaled rows.")
+    return equal_rows
