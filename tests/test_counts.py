@@ -10,7 +10,7 @@ from scipy import integrate, stats
 from scipy.special import betainc, expit, log_expit
 
 from nearfield.counts import LARGEST_COUNT, CountDistribution
-from nearfield.counts import _mode as latent_mode
+from nearfield.marginals import posterior_mode
 
 negative_binomial, binomial = CountDistribution.negative_binomial, CountDistribution.binomial
 
@@ -89,7 +89,7 @@ def test_one_trial_is_bernoulli():
 )
 def test_log_probability_is_the_integral_over_the_latent(mean, variance, r, y):
     std, coefficient = np.sqrt(variance), stats.nbinom(r, 0.5).logpmf(y) - (y + r) * np.log(0.5)
-    mode = latent_mode(*(np.array([value]) for value in (y, r, mean, std)))[0][0]
+    mode = posterior_mode(float(y), r, mean, std)
 
     def log_integrand(z):
         return y * log_expit(mean + std * z) + r * log_expit(-mean - std * z) + stats.norm.logpdf(z)
@@ -171,21 +171,39 @@ def test_shapes_are_those_of_scipy():
     assert binomial([0.0], [1.0], 5).ppf([[0], [1]]).tolist() == [[-1], [5]]
 
 
-def test_blocks_equal_all_at_once(monkeypatch):
-    rng = np.random.default_rng(0)
-    dist = binomial(rng.normal(size=50), rng.uniform(0, 2, 50), rng.integers(0, 500, 50))
-    y = dist.rvs(random_state=0)
-    methods = [
-        lambda d: d.logpmf(y),
-        lambda d: d.cdf(y),
-        lambda d: d.ppf(0.3),
-        lambda d: d.crps_rows(y),
-        CountDistribution.std,
-    ]
-    at_once = [method(dist) for method in methods]
-    monkeypatch.setattr("nearfield.counts._BLOCK", 7)
-    for method, expected in zip(methods, at_once, strict=True):
-        np.testing.assert_allclose(method(dist), expected, rtol=1e-12)
+def moments_of_all_sizes(rows, seed):
+    """Latent means and variances from nothing to far beyond sense, dispersions and trials alike."""
+    rng = np.random.default_rng(seed)
+    mean = rng.normal(size=rows) * 10 ** rng.uniform(-1, 1.7, rows)
+    variance = np.where(rng.random(rows) < 0.1, 0.0, 10 ** rng.uniform(-12, 2.5, rows))
+    return mean, variance, 10 ** rng.uniform(-3, 6, rows), np.floor(10 ** rng.uniform(0, 6, rows)) - 1
+
+
+def everything_of(dist, y):
+    """Every figure of each row, (12, n)."""
+    figures = [dist.logpmf(y), dist.cdf(y), *dist.ppf([[0.01], [0.5], [0.999]]), dist.crps_rows(y)]
+    return np.array([*figures, *dist.interval(0.8), dist.mean(), dist.std(), dist.var(), dist.pmf(y + 1)])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("kind", ["negative_binomial", "binomial"])
+def test_bits_of_a_row_do_not_depend_on_its_company(kind, seed, monkeypatch):
+    mean, variance, dispersion, trials = moments_of_all_sizes(60, seed)
+    size = dispersion if kind == "negative_binomial" else trials
+
+    def figures(rows, y):
+        return everything_of(getattr(CountDistribution, kind)(mean[rows], variance[rows], size[rows]), y[rows])
+
+    rows = np.arange(60)
+    y = np.minimum(getattr(CountDistribution, kind)(mean, variance, size).rvs(random_state=seed), LARGEST_COUNT)
+    together = figures(rows, y)
+    assert np.isfinite(together[2:]).all()
+    np.testing.assert_array_equal(figures(rows[::-1], y)[:, ::-1], together)
+    np.testing.assert_array_equal(figures(rows[7:], y), together[:, 7:])
+    np.testing.assert_array_equal(np.hstack([figures(rows[i : i + 1], y) for i in rows]), together)
+    for block in (1, 7, 64):
+        monkeypatch.setattr("nearfield.counts._BLOCK", block)
+        np.testing.assert_array_equal(figures(rows, y), together)
 
 
 @pytest.mark.filterwarnings("error")

@@ -14,6 +14,7 @@ of a Beta(c(x), x + 1) variable. Hence, with p_L the density of L,
 Fixed nodes in f would fail where the latent spread s is large against the width of the likelihood: each would leave a
 spike. Here both integrals are taken by Gauss-Legendre nodes between the points that matter to the row at hand: the
 mode, the kink at l = -m, and where the integrand has fallen by a factor exp(-22) at least. All pieces are log-concave.
+Whatever is computed of a row comes from that row alone, to the last bit, in whatever company.
 
 Counts above 2^53, the last whole number known to float64, are not told apart: quantiles and scores stop there.
 """
@@ -21,32 +22,27 @@ Counts above 2^53, the last whole number known to float64, are not told apart: q
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, betaln, expit, log_expit, logsumexp, ndtr, ndtri
+from scipy.special import betainc, betaln, expit, ndtri
+
+from nearfield._compiled import compiled
+from nearfield._simd import exp_nonpositive
+from nearfield.marginals import NODES, REACH, TINY, WEIGHTS, beta_reaches, gauss_legendre, logistic
+from nearfield.polya_gamma import erfcx_positive
 
 Array = NDArray[np.float64]
 
 LARGEST_COUNT = 2.0**53
 _LARGEST_MOMENT = 1e150  # of the mean and the standard deviation, so that the variance is finite
-_TINY = 1e-300
 _BLOCK = 4096  # points integrated at once
 
 
-def _gauss_legendre(n: int) -> tuple[Array, Array]:
-    """Nodes and weights on [0, 1]."""
-    nodes, weights = np.polynomial.legendre.leggauss(n)
-    return (nodes + 1) / 2, weights / 2
-
-
-_NODES, _WEIGHTS = _gauss_legendre(18)
-_DROP = 22.0  # an integrand ends where it is exp(-22) of its largest value
-_REACH = np.sqrt(2 * _DROP)  # the same for a normal, in standard deviations
-
-_CRPS_NODES, _CRPS_WEIGHTS = _gauss_legendre(24)
+_CRPS_NODES, _CRPS_WEIGHTS = gauss_legendre(24)
 _SHORT = 64  # the CRPS of a row with at most so many likely counts is summed count by count
 _HEAD = 16  # and otherwise only so many next to 0 (and to the number of trials)
 
@@ -98,7 +94,7 @@ class _NegativeBinomial:
         return mean, std
 
     def draw(self, f: Array, rng: np.random.Generator) -> NDArray[np.int64]:
-        log_rate = f + np.log(np.maximum(rng.gamma(self.dispersion, size=f.shape), _TINY))
+        log_rate = f + np.log(np.maximum(rng.gamma(self.dispersion, size=f.shape), TINY))
         return rng.poisson(np.exp(np.minimum(log_rate, np.log(LARGEST_COUNT))))
 
 
@@ -260,11 +256,8 @@ class CountDistribution:
     def _logpmf(self, y: Array) -> Array:
         possible = (y >= 0) & (y <= self.family.supremum) & (y == np.floor(y)) & np.isfinite(y)
         y = np.where(possible, y, 0.0)
-        c = self.family.failures(y)
-        z, log_weights = posterior_nodes(y, c, self.latent_mean, self.latent_std)
-        f = self.latent_mean[:, None] + self.latent_std[:, None] * z
-        terms = y[:, None] * f + (y + c)[:, None] * log_expit(-f) - z**2 / 2 + log_weights
-        log_pmf = self.family.log_coefficient(y) + logsumexp(terms, axis=-1) - np.log(2 * np.pi) / 2
+        integral = logistic(self.latent_mean, self.latent_std**2, y, y + self.family.failures(y))
+        log_pmf = self.family.log_coefficient(y) + integral.value
         return np.where(possible, np.minimum(log_pmf, 0.0), -np.inf)
 
     def _tail(self, x: Array, upper: NDArray[np.bool_]) -> Array:
@@ -339,10 +332,10 @@ class CountDistribution:
         total[long] -= np.where(jumps, np.exp(dist._logpmf(y_long)) / 12, 0.0)
 
         rows, x, weights = (np.hstack(parts) for parts in zip(*points, strict=True))
+        g = np.empty(x.size)
         for part in _blocks(x.size):
-            g = self._take(rows[part])._tail(x[part], upper=x[part] > y[rows[part]] - 0.5) ** 2
-            total += np.bincount(rows[part], weights[part] * g, minlength=y.size)
-        return total
+            g[part] = self._take(rows[part])._tail(x[part], upper=x[part] > y[rows[part]] - 0.5) ** 2
+        return total + np.bincount(rows, weights * g, minlength=y.size)
 
     def _nodes(self, start: Array, end: Array) -> tuple[NDArray[np.intp], Array, Array]:
         """Rows, counts and weights of an integral over counts from `start` to `end` (n,), flat (n * 24,)."""
@@ -355,73 +348,49 @@ class CountDistribution:
         return rows, x, weights
 
 
-def posterior_nodes(y: Array, c: Array, mean: Array, std: Array) -> tuple[Array, Array]:
-    """Nodes z (p, 36) and log weights for sigmoid(f)^y sigmoid(-f)^c exp(-z^2 / 2), f = mean + std z; all (p,)."""
-    mode, _ = _mode(y, c, mean, std)
-    f = mean + std * mode
-    # around its mode the integrand is that of a Beta(power sigmoid(f), power sigmoid(-f)) times a normal
-    left, right = _reaches(np.maximum((y + c) * expit(f), _TINY), np.maximum((y + c) * expit(-f), _TINY))
-    sides = (np.minimum([left, right], _REACH * std) / std).T[..., None]
-    z = mode[:, None, None] + sides * [[-1.0], [1.0]] * _NODES
-    return np.hstack([z[:, 0], z[:, 1]]), np.log(np.hstack([side * _WEIGHTS for side in sides.swapaxes(0, 1)]))
-
-
-def _mode(y: Array, c: Array, mean: Array, std: Array) -> tuple[Array, Array]:
-    """Where sigmoid(f)^y sigmoid(-f)^c exp(-z^2 / 2), f = mean + std z, is largest, and how wide it is there; all (p,).
-
-    Newton steps in the bracket between the mode of the normal and that of the likelihood, to 1e-3 of the width.
-    """
-    best = (np.log(np.maximum(y, _TINY)) - np.log(np.maximum(c, _TINY)) - mean) / std
-    low = np.clip(np.minimum(best, 0.0), -std * c, 0.0)
-    high = np.clip(np.maximum(best, 0.0), 0.0, std * y)
-    z = np.clip(best / (1 + 1 / (std**2 * y * c / (y + c + _TINY) + _TINY)), low, high)  # normal times normal
-    for _ in range(60):
-        p = expit(mean + std * z)
-        slope, bend = std * (y - (y + c) * p) - z, std**2 * (y + c) * p * (1 - p) + 1
-        if (np.abs(slope) < 1e-3 * np.sqrt(bend)).all():
-            break
-        low, high = np.where(slope > 0, z, low), np.where(slope < 0, z, high)
-        step = z + slope / bend
-        z = np.where((step >= low) & (step <= high), step, (low + high) / 2)
-    return z, 1 / np.sqrt(bend)
-
-
 def _below(a: Array, b: Array, mean: Array, std: Array) -> Array:
     """P(f + L <= 0) for f ~ N(mean, std^2) and L the logit of a Beta(a, b) variable; all (p,)."""
-    mode = np.log(a) - np.log(b)
-    left, right = _reaches(a, b)
-    low = np.maximum(mode - left, -mean - _REACH * std)
-    high = np.maximum(np.minimum(mode + right, -mean + _REACH * std), low)
-    inner = np.clip(np.sort([mode, -mean], axis=0), low, high)
-    log_peak = -a * np.log1p(b / a) - b * np.log1p(a / b) - betaln(a, b)
-    # the log density falls alike with a, b and the sign exchanged; the smaller share has more digits
-    share, sign = (np.minimum(a, b) / (a + b))[:, None], np.where(a < b, 1.0, -1.0)[:, None]
-
     far = mean < -20  # P(L <= -mean), from the other end where sigmoid(-mean) is too near to 1
-    total = betainc(np.where(far, b, a), np.where(far, a, b), expit(np.where(far, mean, -mean)))
-    total = np.where(far, 1 - total, total)
-    for start, end in ((low, inner[0]), (inner[0], inner[1]), (inner[1], high)):
-        at = start[:, None] + (end - start)[:, None] * _NODES
-        d = np.minimum((at - mode[:, None]) * sign, 700.0)
-        log_density = log_peak[:, None] - (a + b)[:, None] * (np.log1p(share * np.expm1(d)) - share * d)
-        z = (at + mean[:, None]) / std[:, None]
-        total += (end - start) * ((np.exp(log_density) * np.copysign(ndtr(-np.abs(z)), z)) @ _WEIGHTS)
-    return np.clip(total, 0.0, 1.0)
+    step = betainc(np.where(far, b, a), np.where(far, a, b), expit(np.where(far, mean, -mean)))
+    found = np.where(far, 1 - step, step)
+    log_peak = -a * np.log1p(b / a) - b * np.log1p(a / b) - betaln(a, b)
+    _add_spread(a, b, mean, std, log_peak, found)
+    return np.clip(found, 0.0, 1.0)
 
 
-def _reaches(a: Array, b: Array) -> tuple[Array, Array]:
-    """Distances below and above the mode of the logit of Beta(a, b) over which its density falls by exp(-22) at least.
+@compiled(error_model="numpy")
+def _add_spread(a: Array, b: Array, mean: Array, std: Array, log_peak: Array, found: Array) -> None:
+    """Add to `found` the integral of p_L(l) (Phi(-(l + mean) / std) - 1[l < -mean]); all (p,).
 
-    The distance d above solves (a + b) log(1 + a / (a + b) (e^d - 1)) = 22 + a d; after a bound comes one step of this
-    fixed point, from above. Below, a and b change places.
+    log_peak is the largest log density of L.
     """
-    wide = _REACH * np.sqrt(1 / a + 1 / b)
-    with np.errstate(over="ignore"):
-        above, below = (
-            np.minimum(d, np.log1p(np.expm1((_DROP + first * d) / (a + b)) * ((a + b) / first)))
-            for first, d in ((a, wide + _DROP / b), (b, wide + _DROP / a))
-        )
-    return below, above
+    falls = np.empty(NODES.size)
+    for i in range(a.size):
+        power, kink = a[i] + b[i], -mean[i]
+        mode = math.log(a[i]) - math.log(b[i])
+        left, right = beta_reaches(a[i], b[i])
+        low = max(mode - left, kink - REACH * std[i])
+        high = max(min(mode + right, kink + REACH * std[i]), low)
+        # the log density falls alike with a, b and the sign exchanged; the smaller share has more digits
+        share, sign = min(a[i], b[i]) / power, 1.0 if a[i] < b[i] else -1.0
+        peak = 0.5 * math.exp(log_peak[i])
+        start = low
+        for end in (min(max(min(mode, kink), low), high), min(max(max(mode, kink), low), high), high):
+            if not end > start:
+                continue
+            for k in range(NODES.size):
+                d = min((start + (end - start) * NODES[k] - mode) * sign, 700.0)
+                falls[k] = power * (math.log1p(share * math.expm1(d)) - share * d)
+            total = 0.0
+            for k in range(NODES.size):
+                z = (start + (end - start) * NODES[k] - kink) / std[i]
+                # Phi(-|z|) = exp(-z^2 / 2) erfcx(|z| / sqrt(2)) / 2
+                tail = exp_nonpositive(min(-falls[k] - 0.5 * z * z, 0.0), np.float64)
+                falls[k] = WEIGHTS[k] * math.copysign(tail * erfcx_positive(abs(z) * math.sqrt(0.5)), z)
+            for k in range(NODES.size):
+                total += falls[k]
+            found[i] += (end - start) * peak * total
+            start = end
 
 
 def _whole(first: Array, last: Array) -> tuple[NDArray[np.intp], Array]:

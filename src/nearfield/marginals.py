@@ -13,6 +13,7 @@ sums over the same nodes. Each row is computed from its own numbers alone: its b
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -35,14 +36,20 @@ _DROP = 22.0  # an integrand ends where it is exp(-22) of its largest value
 REACH = math.sqrt(2 * _DROP)  # the same for a normal, in standard deviations
 
 
-def _gauss_legendre(n: int) -> tuple[Array, Array]:
+def gauss_legendre(n: int) -> tuple[Array, Array]:
+    """Nodes and weights (n,) on [0, 1]."""
     nodes, weights = np.polynomial.legendre.leggauss(n)
     return (nodes + 1) / 2, weights / 2
 
 
-NODES, WEIGHTS = _gauss_legendre(18)  # on [0, 1]
+NODES, WEIGHTS = gauss_legendre(18)
 _SIDES = NODES.size  # nodes on either side of the mode
 _LOG1P = 1 / np.arange(35.0, 0.0, -2.0)  # of the series of atanh, highest first
+
+
+def _flat(*arrays: Array) -> Iterator[Array]:
+    """One after the other in memory, so that one compiled function serves all."""
+    return (np.ascontiguousarray(array, dtype=np.float64) for array in arrays)
 
 
 class NormalMarginal(NamedTuple):
@@ -80,7 +87,7 @@ def student_t(residual: Array, variance: Array, log_noise: float, log_df: float)
     log_constant = half * math.log(half) - float(gammaln(half)) - HALF_LOG_2PI - 0.5 * log_noise
     by_half = math.log(half) + 1 - float(psi(half))
     found = np.empty((5, residual.size))
-    _student_t(residual, variance, math.exp(log_noise), half, log_constant, by_half, found)
+    _student_t(*_flat(residual, variance), math.exp(log_noise), half, log_constant, by_half, found)
     return StudentTMarginal(*found)
 
 
@@ -103,7 +110,7 @@ def _student_t(
             u, x = start + k * step, lambdas[k]
             owns[k] = 1.0 / (1.0 + w * x)  # share of the noise in the variance: N has the variance noise / (x own)
             power = half * (u - x) + 0.5 * (u - q * x * owns[k]) - largest
-            shares[k] = math.sqrt(owns[k]) * exp_nonpositive(min(power, 0.0))
+            shares[k] = math.sqrt(owns[k]) * exp_nonpositive(min(power, 0.0), np.float64)
         mass = by_residual = by_variance = by_noise = by_half_nodes = 0.0
         for k in range(count):
             x, own, share = lambdas[k], owns[k], shares[k]
@@ -125,7 +132,7 @@ def _log_lambda_grid(half: float, w: float, q: float) -> tuple[float, float, int
     """Equally spaced u = log lambda for one row's integrand: the first, their distance and number; the largest log.
 
     w and q are the variance and the squared residual in units of s^2. The integrand may have two modes: the residual
-    is an outlier of the noise, lambda about 1 / q, or one of a wide latent function, lambda about 1. At x = lambda
+    is an outlier of the noise, lambda about 1 / q, or of the latent function, lambda about 1. The modes x solve
 
         half (1 - x) (1 + w x)^2 + (1 + (w - q) x) / 2 = 0
 
@@ -162,7 +169,10 @@ def _log_lambda_grid(half: float, w: float, q: float) -> tuple[float, float, int
 
 @compiled(error_model="numpy")
 def _one_mode(half: float, w: float, q: float) -> float:
-    """A root of the slope of the log integrand over u = log lambda, as lambda; all lie between the first ends."""
+    """A mode of the integrand over u = log lambda, or its minimum between two, as lambda.
+
+    All roots of its slope lie between the first `low` and `high`. Newton steps inside, halving where one leads out.
+    """
     low, high = -math.log1p(q / (2.0 * half)), math.log1p(0.5 / half)
     u = min(max(math.log((half + 0.5) / (half + 0.5 * q / (1.0 + w))), low), high)
     for _ in range(100):
@@ -193,7 +203,7 @@ def _log_lambda_height(u: float, half: float, w: float, q: float) -> float:
 
 @compiled(error_model="numpy")
 def _log_lambda_width(x: float, half: float, w: float, q: float) -> float:
-    """Distance in log lambda over which the integrand may change: all parts of its bend at x added up, none taken off."""
+    """Distance in log lambda over which the integrand may change: all parts of its bend at x added up."""
     own = 1.0 / (1.0 + w * x)
     return 1.0 / math.sqrt(half * x + 0.5 * own * (1.0 - own) + 0.5 * own * own * q * x * abs(2.0 * own - 1.0) + 1e-3)
 
@@ -222,7 +232,7 @@ def logistic(mean: Array, variance: Array, a: Array, b: Array) -> LogisticMargin
     digits where the other is much the narrower. The t for which m is flat at the mode loses none.
     """
     found = np.empty((4, mean.size))
-    _logistic(mean, variance, a, b, found)
+    _logistic(*_flat(mean, variance, a, b), found)
     return LogisticMarginal(*found)
 
 
@@ -232,10 +242,10 @@ def _logistic(mean: Array, variance: Array, a: Array, b: Array, found: Array) ->
     zs, widths, powers = np.empty(2 * _SIDES), np.empty(2 * _SIDES), np.empty(2 * _SIDES)
     pulls, bends, softplus = np.empty(2 * _SIDES), np.empty(2 * _SIDES), np.empty(2 * _SIDES)
     for i in range(mean.size):
-        m, ai, bi = mean[i], a[i], b[i]
+        m, ai, bi, ci = mean[i], a[i], b[i], b[i] - a[i]
         v = max(variance[i], LEAST_VARIANCE)
         std = math.sqrt(v)
-        mode = posterior_mode(ai, bi - ai, m, std)
+        mode = posterior_mode(ai, ci, m, std)
         p, q = _shares(m + std * mode)
         # around its mode the integrand is that of a Beta(b p, b q) times a normal
         left, right = beta_reaches(max(bi * p, TINY), max(bi * q, TINY))
@@ -248,22 +258,24 @@ def _logistic(mean: Array, variance: Array, a: Array, b: Array, found: Array) ->
         flat = 1.0 / (1.0 + v * bend)  # 1 - t
         for k in range(2 * _SIDES):
             f = m + std * zs[k]
-            e = exp_nonpositive(-abs(f))
+            e = exp_nonpositive(-abs(f), np.float64)
             major = 1.0 / (1.0 + e)
-            share = major if f > 0 else e * major
             ratio = e / (2.0 + e)
             series = 0.0
             for j in range(_LOG1P.size):
                 series = series * (ratio * ratio) + _LOG1P[j]
-            softplus[k] = max(f, 0.0) + 2.0 * ratio * series  # log(1 + e) = 2 atanh(e / (2 + e))
-            powers[k] = ai * f - bi * softplus[k] - 0.5 * zs[k] * zs[k]
-            pulls[k] = flat * (bend * std * zs[k] + (ai - bi * share))
+            rest = 2.0 * ratio * series  # log(1 + e) = 2 atanh(e / (2 + e))
+            softplus[k] = max(f, 0.0) + rest
+            # a f - b softplus and a - b sigmoid, such that no large numbers cancel where f > 0
+            powers[k] = (-ci * f if f > 0 else ai * f) - bi * rest - 0.5 * zs[k] * zs[k]
+            pull = bi * e * major - ci if f > 0 else ai - bi * e * major
+            pulls[k] = flat * (bend * std * zs[k] + pull)
             bends[k] = bi * e * major * major
         largest = -np.inf
         for k in range(2 * _SIDES):
             largest = max(largest, powers[k])
         for k in range(2 * _SIDES):
-            widths[k] *= exp_nonpositive(powers[k] - largest)
+            widths[k] *= exp_nonpositive(powers[k] - largest, np.float64)
         mass = first = second = curvature = by_b = 0.0
         for k in range(2 * _SIDES):
             mass += widths[k]

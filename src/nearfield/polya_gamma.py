@@ -199,7 +199,7 @@ _ERFCX = _erfcx_polynomial()  # an array, so that the compiler unrolls the loop 
 
 
 @compiled(error_model="numpy", inline="always")
-def _erfcx(x: float) -> float:
+def erfcx_positive(x: float) -> float:
     """exp(x^2) erfc(x) for x >= 0, to 2e-14 of its value; a polynomial and one division, without branches."""
     inverse = 1.0 / ((x + 3.5) * (1.0 + 2.0 * x))
     t = (x - 3.5) * (1.0 + 2.0 * x) * inverse
@@ -234,8 +234,8 @@ def _sigmoid_moments(mean: Array, variance: Array, scales: Array, weights: Array
                 r2 = 0.5 / (scale2 + variances[i])
                 r = math.sqrt(r2)
                 t = depths[i] * r
-                decay = weight * exp_nonpositive(min(leasts[i] - t * t, 0.0))
-                mixtures[i] += decay * _erfcx(t)  # Phi(-sqrt(2) t) = erfcx(t) exp(-t^2) / 2
+                decay = weight * exp_nonpositive(min(leasts[i] - t * t, 0.0), np.float64)
+                mixtures[i] += decay * erfcx_positive(t)  # Phi(-sqrt(2) t) = erfcx(t) exp(-t^2) / 2
                 by_depths[i] += decay * r
                 by_variances[i] += decay * r * r2
         for i in range(size):
