@@ -66,9 +66,7 @@ def candidate_ks(n_others: int, outputs: int = 1) -> np.ndarray:
     return np.array([k for k in _LADDER if k < top] + [top])
 
 
-def calibrate(
-    sweeper: Sweeper, sample: np.ndarray, k: int | str, calibrated: bool, unit: np.ndarray
-) -> Calibrated:
+def calibrate(sweeper: Sweeper, sample: np.ndarray, k: int | str, calibrated: bool, unit: np.ndarray) -> Calibrated:
     """The number of neighbours, where k is "auto", and the head, from the left-out observations `sample` (b,)."""
     model, rows = sweeper.model, sweeper.rows
     calibrator = model.family.calibrator(rows.observed, model.parameters, calibrated, unit)

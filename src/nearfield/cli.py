@@ -99,7 +99,7 @@ def fit(
         list[str], typer.Option(help="The column to predict; may be repeated to predict several.", metavar="COLUMN")
     ],
     out: Annotated[Path, typer.Option(help="Where to write the model.")],
-    task: Annotated[str, typer.Option(help="What the target is: auto, regression, classification, counts, binomial.")] = "auto",
+    task: Annotated[str, typer.Option(help="Task: auto, regression, classification, counts or binomial.")] = "auto",
     likelihood: Annotated[
         str | None, typer.Option(help="Likelihood, such as student_t for a regression with outliers.")
     ] = None,
@@ -122,9 +122,7 @@ def fit(
     drop: Annotated[list[str] | None, typer.Option(help="A column not to use; may be repeated.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Kernel, as in GPRegressor.")] = None,
     k: Annotated[str | None, typer.Option(help="Number of neighbours, or auto.", metavar="auto|INT")] = None,
-    predictive: Annotated[
-        str | None, typer.Option(help="calibrated, or plain: as the trained model says.")
-    ] = None,
+    predictive: Annotated[str | None, typer.Option(help="calibrated, or plain: as the trained model says.")] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.", min=0)] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="File to save training to and resume it from.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and warnings only.")] = False,
@@ -224,7 +222,15 @@ def predict(
 
 
 @app.command()
-def evaluate(model: ModelFile, table: TableFile, block_rows: BlockRows = None, as_json: AsJson = False) -> None:
+def evaluate(
+    model: ModelFile,
+    table: TableFile,
+    target: Annotated[
+        list[str] | None, typer.Option(help="The column with the target, if not the one of training.", metavar="COLUMN")
+    ] = None,
+    block_rows: BlockRows = None,
+    as_json: AsJson = False,
+) -> None:
     """Score a model on a table with the target, beside a constant prediction.
 
     Numbers and counts: RMSE, NLL, CRPS and coverage. Classes: NLL, error, Brier score and calibration error. Several
@@ -236,24 +242,24 @@ def evaluate(model: ModelFile, table: TableFile, block_rows: BlockRows = None, a
     from nearfield.table import column_names
 
     names = column_names(table)
-    encoder = _encoder_of(model)
+    encoder = _encoder_of(model).with_targets(target or [])
     encoder.check_columns(names, target=True)
-    target, report, skipped = encoder.target, _report_of(model, encoder), 0
-    for block, x, first_row in _blocks(table, encoder, block_rows, target.names):
+    own, report, skipped = encoder.target, _report_of(model, encoder), 0
+    for block, x, first_row in _blocks(table, encoder, block_rows, own.names):
         y = encoder.target_values(block, first_row)
-        known = target.known(y)
-        given = {what: values[known] for what, values in target.given(block, first_row, known).items()}
-        target.check(y[known], given, first_row + np.flatnonzero(known))
+        known = own.known(y)
+        given = {what: values[known] for what, values in own.given(block, first_row, known).items()}
+        own.check(y[known], given, first_row + np.flatnonzero(known))
         skipped += int((~known).sum())
         if known.any():
             with _user_errors():
                 report.score(x[known], y[known], given)
     result = {"skipped": skipped, **report.result()}
     if "rows" not in result and "unseen" in result:
-        raise UserError(f"No label of the target {target.names[0]!r} in {table} was among the classes of {model}.")
+        raise UserError(f"No label of the target {own.names[0]!r} in {table} was among the classes of {model}.")
     if "rows" not in result:
-        which = "The target" if len(target.names) == 1 else "Each of the targets"
-        raise UserError(f"{which} {', '.join(map(repr, target.names))} is missing in all {skipped} rows of {table}.")
+        which = "The target" if len(own.names) == 1 else "Each of the targets"
+        raise UserError(f"{which} {', '.join(map(repr, own.names))} is missing in all {skipped} rows of {table}.")
     print(json.dumps(result, indent=2) if as_json else score_table(result))
 
 

@@ -58,7 +58,8 @@ class NumberReport:
     def __init__(self, model: Any, target: Target) -> None:
         self.model, self.target = model, target
         self.family = FAMILIES[model.likelihood]
-        self.scores, self.baseline = self.family.scores(), self.family.scores()
+        self.scores: Any = self.family.scores()
+        self.baseline: Any = self.family.scores()
 
     def predictions(
         self, x: np.ndarray, given: Given, coverage: float | None, levels: Sequence[float]
@@ -89,7 +90,7 @@ class NumberReport:
 
     @property
     def _numbers(self) -> dict[str, float]:
-        return self.target.constant or {"mean": self.model.target_mean_, "std": self.model.target_std_}
+        return self.target.constant or self.model._baseline()
 
     def _constant(self, n: int, given: Given) -> Any:
         return self.family.baseline_distribution(self._numbers, n, given)
@@ -119,7 +120,8 @@ class OutputsReport:
             there = ~np.isnan(y[:, p])
             if there.any():
                 marginal = dist.dist(*(np.broadcast_to(values, y.shape)[there, p] for values in dist.args))
-                constant = stats.norm(part.constant["mean"], part.constant["std"])
+                numbers = part.constant or self._moments(p)
+                constant = stats.norm(numbers["mean"], numbers["std"])
                 self.scores[p] += Scores.of(y[there, p], marginal)
                 self.baseline[p] += Scores.of(y[there, p], constant)
         self.joint -= float(joint_scores(y, dist, correlation).sum())
@@ -145,15 +147,20 @@ class OutputsReport:
 
     def description(self) -> dict[str, Any]:
         model = self.model
-        learned = zip(self.target.parts, model.noise_std_.tolist(), model.kernel_scale_.tolist(), strict=True)
+        P = len(self.target.parts)
+        noises, scales = (np.broadcast_to(values, P).tolist() for values in (model.noise_std_, model.kernel_scale_))
+        learned = zip(self.target.parts, noises, scales, strict=True)
         return {
             "likelihood": model.likelihood,
             "outputs": model.outputs,
             "targets": [
-                {"name": part.name, "noise_std": noise, "kernel_scale": scale, **part.constant}
-                for part, noise, scale in learned
+                {"name": part.name, "noise_std": noise, "kernel_scale": scale, **(part.constant or self._moments(p))}
+                for p, (part, noise, scale) in enumerate(learned)
             ],
         }
+
+    def _moments(self, p: int) -> dict[str, float]:
+        return {"mean": float(self.model.target_mean_[p]), "std": float(self.model.target_std_[p])}
 
 
 class ClassReport:

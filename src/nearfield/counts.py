@@ -385,7 +385,7 @@ def _add_spread(a: Array, b: Array, mean: Array, std: Array, log_peak: Array, fo
             for k in range(NODES.size):
                 z = (start + (end - start) * NODES[k] - kink) / std[i]
                 # Phi(-|z|) = exp(-z^2 / 2) erfcx(|z| / sqrt(2)) / 2
-                tail = exp_nonpositive(min(-falls[k] - 0.5 * z * z, 0.0), np.float64)
+                tail = exp_nonpositive(min(-falls[k] - 0.5 * z * z, 0.0))
                 falls[k] = WEIGHTS[k] * math.copysign(tail * erfcx_positive(abs(z) * math.sqrt(0.5)), z)
             for k in range(NODES.size):
                 total += falls[k]

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from nearfield.cells import MISSING, READERS, Floats, is_empty, is_number, is_text, odd_among_numbers, refuse, texts
 from nearfield.table import TableError, TableWarning, require_columns
-from nearfield.target import Target, Targets, target_from_json, target_of
+from nearfield.target import Target, Targets, target_from_json, target_of, target_of_arrays
 
 MAX_LEVELS = 64
 """Text columns with more levels than this are refused: they are names or free text rather than categories."""
@@ -83,6 +83,11 @@ class Column:
             tally.unseen[self.name] += len(level) - len(known)
             return
         missing = np.isnan(cells)
+        if missing.any() and math.isnan(self.median):
+            raise TableError(
+                f"Column {self.name!r} has {int(missing.sum())} missing values, but the model was fitted to complete "
+                "arrays: fill them in."
+            )
         out[:, 0] = np.where(missing, self.median, cells)
         if self.indicator:
             out[:, 1] = missing
@@ -172,6 +177,28 @@ class TableEncoder:
         columns = tuple(_learn(name, kind, table.column(name), cells[name]) for name, kind in kinds.items())
         encoder = cls(learned, columns)
         return encoder, encoder._encoded(cells, table.num_rows, Tally()), y, given
+
+    @classmethod
+    def of_arrays(cls, sections: dict[str, Any]) -> TableEncoder:
+        """For a model that was fitted to arrays in Python, from the sections of its file: its columns, all of numbers.
+
+        Columns without names are called x0, x1, ..; a target without one y, or y0, y1, ..
+        """
+        names, d = sections["estimator"].get("columns"), sections.get("summary", {}).get("columns")
+        if names is None and isinstance(d, int):
+            names = [f"x{i}" for i in range(d)]
+        if not isinstance(names, list) or len(set(map(str, names))) < len(names):
+            raise ValueError("The model's description of its columns is damaged, or names one twice.")
+        columns = tuple(Column(str(name), "number", median=math.nan) for name in names)
+        return cls(target_of_arrays(sections), columns)
+
+    def with_targets(self, names: Sequence[str]) -> TableEncoder:
+        """The same with other names of the columns that hold the target or targets."""
+        if not names:
+            return self
+        if len(names) != len(self.target.names):
+            raise TableError(f"{len(names)} targets are named; the model has {len(self.target.names)}.")
+        return TableEncoder(self.target.renamed(names), self.columns)
 
     @property
     def feature_names(self) -> list[str]:

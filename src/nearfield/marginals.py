@@ -110,7 +110,7 @@ def _student_t(
             u, x = start + k * step, lambdas[k]
             owns[k] = 1.0 / (1.0 + w * x)  # share of the noise in the variance: N has the variance noise / (x own)
             power = half * (u - x) + 0.5 * (u - q * x * owns[k]) - largest
-            shares[k] = math.sqrt(owns[k]) * exp_nonpositive(min(power, 0.0), np.float64)
+            shares[k] = math.sqrt(owns[k]) * exp_nonpositive(min(power, 0.0))
         mass = by_residual = by_variance = by_noise = by_half_nodes = 0.0
         for k in range(count):
             x, own, share = lambdas[k], owns[k], shares[k]
@@ -258,7 +258,7 @@ def _logistic(mean: Array, variance: Array, a: Array, b: Array, found: Array) ->
         flat = 1.0 / (1.0 + v * bend)  # 1 - t
         for k in range(2 * _SIDES):
             f = m + std * zs[k]
-            e = exp_nonpositive(-abs(f), np.float64)
+            e = exp_nonpositive(-abs(f))
             major = 1.0 / (1.0 + e)
             ratio = e / (2.0 + e)
             series = 0.0
@@ -275,7 +275,7 @@ def _logistic(mean: Array, variance: Array, a: Array, b: Array, found: Array) ->
         for k in range(2 * _SIDES):
             largest = max(largest, powers[k])
         for k in range(2 * _SIDES):
-            widths[k] *= exp_nonpositive(powers[k] - largest, np.float64)
+            widths[k] *= exp_nonpositive(powers[k] - largest)
         mass = first = second = curvature = by_b = 0.0
         for k in range(2 * _SIDES):
             mass += widths[k]

@@ -57,7 +57,7 @@ class Model:
 
     @property
     def noise(self) -> np.ndarray:
-        """Noise variance of one observation, (1,) or (C,); of a Student-t its squared scale; zero where there is none."""
+        """Noise variance of one observation, (1,) or (C,); of a Student-t its squared scale; zero if it has none."""
         return self.family.noise(self.parameters, self.scale2)
 
     def latent(

@@ -130,7 +130,9 @@ def _groups(arrays: Arrays, n: int) -> np.ndarray | None:
 def _model(fields: Header, family: Family, arrays: Arrays, d: int) -> Model:
     name, mean = require(fields, "covariance", str), require(fields, "mean", str)
     if name not in _COVARIANCES or mean not in MEANS:
-        raise ModelFileError(f"its covariance is {name!r} and its mean {mean!r}; expected other words: upgrade nearfield")
+        raise ModelFileError(
+            f"its covariance is {name!r} and its mean {mean!r}, which are not known: upgrade nearfield"
+        )
     try:
         kernel = find_kernel(require(fields, "kernel", str))
     except ModelFileError:
@@ -144,7 +146,7 @@ def _model(fields: Header, family: Family, arrays: Arrays, d: int) -> Model:
     else:
         covariance = _COVARIANCES[name](kernel, family.latents, d, family.kernel_scales)
     model = Model.initial(family, covariance, MEANS[mean])
-    values = {}
+    values: dict[str, np.ndarray] = {}
     for parameter, p in model.described().items():
         value = values[parameter] = _array(arrays, f"parameter.{parameter}", p.shape)
         if value.size and not (p.low - 1e-9 <= value.min() and value.max() <= p.high + 1e-9):
@@ -154,7 +156,7 @@ def _model(fields: Header, family: Family, arrays: Arrays, d: int) -> Model:
 
 def _summary(stored: Header) -> Summary:
     kinds = {"int": int, "float": float, "str": str, "dict[str, float]": dict}
-    values = {}
+    values: dict[str, Any] = {}
     for f in fields(Summary):
         if f.name in stored or f.default is MISSING:
             values[f.name] = require(stored, f.name, kinds[str(f.type)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,8 @@ class Moments:
         return replace(self._mapped(lambda part: part[which]), covariance=covariance)
 
     def _mapped(self, change: Callable[[np.ndarray], np.ndarray]) -> Moments:
-        return replace(self, **{name: change(getattr(self, name)) for name in _ARRAYS})
+        arrays: dict[str, Any] = {name: change(getattr(self, name)) for name in _ARRAYS}
+        return replace(self, **arrays)
 
 
 _ARRAYS = ("mean", "variance", "quad", "size", "near_quad", "near_size")

@@ -234,7 +234,7 @@ def _sigmoid_moments(mean: Array, variance: Array, scales: Array, weights: Array
                 r2 = 0.5 / (scale2 + variances[i])
                 r = math.sqrt(r2)
                 t = depths[i] * r
-                decay = weight * exp_nonpositive(min(leasts[i] - t * t, 0.0), np.float64)
+                decay = weight * exp_nonpositive(min(leasts[i] - t * t, 0.0))
                 mixtures[i] += decay * erfcx_positive(t)  # Phi(-sqrt(2) t) = erfcx(t) exp(-t^2) / 2
                 by_depths[i] += decay * r
                 by_variances[i] += decay * r * r2

@@ -69,9 +69,7 @@ def without(observed: Observed, ids: np.ndarray, left_out: Observations, additiv
     return rest
 
 
-def seen_by(
-    rows: Rows, family: Family, ids: np.ndarray, left_out: Observations | None
-) -> tuple[Observed, np.ndarray]:
+def seen_by(rows: Rows, family: Family, ids: np.ndarray, left_out: Observations | None) -> tuple[Observed, np.ndarray]:
     """What was observed at the neighbours ids (b, k), -1 for none, and their site state (b, k, A)."""
     places = np.maximum(ids, 0)
     observed: Observed = taken(rows.observed, places)
@@ -89,9 +87,7 @@ class Joined(NamedTuple):
     row: np.ndarray
 
 
-def join_equal(
-    family: Family, inputs: np.ndarray, observed: Observed, groups: np.ndarray | None = None
-) -> Joined:
+def join_equal(family: Family, inputs: np.ndarray, observed: Observed, groups: np.ndarray | None = None) -> Joined:
     """Equal rows as one that counts as often: equal inputs (n, d), group and observed arrays, but for additive ones.
 
     A row of weight two and the same row given twice are then the same to the last bit, and so is every fit of them: in

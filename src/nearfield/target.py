@@ -156,6 +156,10 @@ class Target:
             f"--task regression; give --task classification if they are classes{counts}."
         )
 
+    def renamed(self, names: Sequence[str]) -> Target:
+        """The same under another name."""
+        return replace(self, name=names[0])
+
     def to_json(self) -> dict[str, Any]:
         """A JSON-able description, for the model file."""
         described = asdict(self)
@@ -181,7 +185,9 @@ class Target:
 def _sound(family: type[Family], kind: Any, given: dict[str, Any], constant: Any) -> bool:
     """Whether what a file says of a target goes with the family of its task."""
     kinds = list(_LABEL_TYPES) if family.kind == "label" else ["number"]
-    columns = all(column is None or (isinstance(column, str) and name in family.given) for name, column in given.items())
+    columns = all(
+        column is None or (isinstance(column, str) and name in family.given) for name, column in given.items()
+    )
     needed = family.kind != "count" or "trials" not in family.given or given["trials"] is not None
     return (
         kind in kinds
@@ -263,6 +269,10 @@ class Targets:
         """There is no other task."""
         return None
 
+    def renamed(self, names: Sequence[str]) -> Targets:
+        """The same under other names."""
+        return Targets(tuple(replace(part, name=name) for part, name in zip(self.parts, names, strict=True)))
+
     def to_json(self) -> dict[str, Any]:
         """A JSON-able description, for the model file."""
         return {"targets": [part.to_json() for part in self.parts]}
@@ -290,6 +300,28 @@ def target_of(
 def target_from_json(data: dict[str, Any]) -> Target | Targets:
     """The target, or the targets, of a model file; ValueError if the description is damaged."""
     return Targets.from_json(data) if "targets" in data else Target.from_json(data)
+
+
+def target_of_arrays(sections: dict[str, Any]) -> Target | Targets:
+    """The target of a model that was fitted to arrays, from the sections of its file; ValueError if it has none."""
+    own, described = sections.get("target"), sections.get("family")
+    name = described.get("name") if isinstance(described, dict) else None
+    if name not in FAMILIES or not isinstance(own, dict) or not isinstance(described, dict):
+        raise ValueError("The model's description of its target is damaged.")
+    family = FAMILIES[name]
+    names, given = own.get("names"), own.get("given", [])
+    if family.kind == "numbers":
+        count = described.get("outputs", 0)
+        names = names if isinstance(names, list) and len(names) == count else [f"y{p}" for p in range(count)]
+        return Targets(tuple(Target(str(one)) for one in names))
+    label = str(names[0]) if isinstance(names, list) and names else "y"
+    columns = {what: what for what in family.given if what == "trials" or what in given}
+    kind = "number"
+    if family.kind == "label":
+        kind = {"O": "text", "b": "flag", "i": "whole", "u": "whole"}.get(np.dtype(str(own.get("kind"))).kind, "")
+        if not kind:
+            raise ValueError("The model's classes are neither text, true/false nor whole numbers: use it from Python.")
+    return Target(label, family.task, kind, columns.get("exposure"), columns.get("trials"))
 
 
 # --------------------------------------------------------------------------------------------------- learning

@@ -219,9 +219,7 @@ def _with_family(model: Model, family: Any) -> Model:
     return model if family is model.family else Model(family, model.covariance, model.mean, model.parameters)
 
 
-def _state_slopes(
-    rows: Rows, left_out: Observations, by_neighbours: Any, by_own: np.ndarray
-) -> np.ndarray:
+def _state_slopes(rows: Rows, left_out: Observations, by_neighbours: Any, by_own: np.ndarray) -> np.ndarray:
     """Slopes (n, A) by the site state of all rows: as neighbours, and by the penalty of those left out."""
     total = np.zeros_like(rows.state)
     ids, by_state = by_neighbours

@@ -23,7 +23,6 @@ from nearfield.migration import migrated
 from nearfield.model_file import pack, unpack
 from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, section, write_file
 from nearfield.rows import join_equal
-from nearfield.scaling import Scaling
 from nearfield.validation import check_choice, is_int, refuse_not_finite, refuse_text
 
 DEFAULTS = Settings()
@@ -66,7 +65,8 @@ class GPEstimator(BaseEstimator):
     random_state: int | np.random.RandomState | None
     _fit: Fit
     _places: np.ndarray  # (n,) the observation that each training row became
-    _target: Scaling | None  # of a target that is standardised
+    _target: Any  # Scaling of a target that is standardised, else None
+    _target_names: list[str] | None = None  # of the columns of y, where it had names
     _table: dict[str, Any]  # how the command line read its table, where it fitted the model
 
     # --- fitting ----------------------------------------------------------------------------------------------------
@@ -118,10 +118,9 @@ class GPEstimator(BaseEstimator):
 
         Equal rows are joined before anything is computed.
         """
-        asked = int(self.random_state) if is_int(self.random_state) else None  # type: ignore[call-overload]
         drawn = int(check_random_state(self.random_state).randint(2**31))
         settings = _clamp_k(settings, len(X))
-        watch = Watch(None if asked is None else drawn, drawn, self.checkpoint, self.verbose)
+        watch = Watch(drawn if is_int(self.random_state) else None, drawn, self.checkpoint, self.verbose)
         rows = join_equal(family, X, observed, groups)
         self._target = family.target_scaling(rows.observed)
         unit = 1.0 if self._target is None else self._target.scale
@@ -203,7 +202,7 @@ class GPEstimator(BaseEstimator):
                 "parameters": {**parameters, "predictive": self.summary_.predictive},
                 "columns": None if names is None else [str(name) for name in names],
             },
-            "target": target,
+            "target": {**target, "names": self._target_names},
             "extra": {"kept": self.extra_ if extra is None else extra},
         }
         sections |= {name: {"version": version, **own[name]} for name, version in _SECTIONS.items()}
@@ -263,13 +262,24 @@ def _restore(cls: type[Self], header: dict[str, Any], arrays: dict[str, np.ndarr
     most = len(fit.predictor.rows.observations)
     if model._places.size and not (model._places.min() >= 0 and model._places.max() < most):
         raise ModelFileError("its array 'target.places' points outside of its rows")
-    model._unpack_target(section(header, "target", _SECTIONS["target"])[1], arrays, fit)
+    _, target = section(header, "target", _SECTIONS["target"])
+    names = target.get("names")
+    model._target_names = list(map(str, names)) if isinstance(names, list) else None
+    model._unpack_target(target, arrays, fit)
     model._adopt(fit)
     _, extra = section(header, "extra", _SECTIONS["extra"])
     model.extra_ = require(extra, "kept", dict)
     if "table" in header["sections"]:
         model._table = section(header, "table", 1)[1]
     return model
+
+
+def names_of(y: Any) -> list[str] | None:
+    """Names of a target, or targets, that come as a column or a table of a data frame."""
+    if hasattr(y, "columns"):
+        return [str(name) for name in y.columns]
+    name = getattr(y, "name", None)
+    return [str(name)] if isinstance(name, str) and name else None
 
 
 def plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self
+from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
 from nearfield.families import FAMILIES, names_for
 from nearfield.families.classes import SITES
 from nearfield.fitting import Fit
@@ -38,7 +38,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         factorisation. "conjugate": a weight for each row and class, from its own moments. "lognormal": the paper's,
         learned by stochastic gradients.
     class_kernels : "shared", one kernel for all classes, or "own", one for each (slower); with more than two classes.
-    predictive : "calibrated", probabilities corrected by what left-out rows tell; or "plain", as the trained model says.
+    predictive : "calibrated", corrected by what left-out rows tell; or "plain", as the trained model says.
     mean : "constant", or "linear": a learned slope for each column, drawn towards zero.
     max_steps : training steps, in whole refreshes; a stage ends earlier if the left-out score has clearly become worse.
     learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
@@ -107,6 +107,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         check_choice("auxiliary", self.auxiliary, SITES)
         check_choice("class_kernels", self.class_kernels, ("shared", "own"))
         settings = self._settings(structure=self.class_kernels)
+        self._target_names = names_of(y)
         X, y, weights = self._validated_rows(X, y, sample_weight, reset=True)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:

@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nearfield.counts import CountDistribution
-from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self
+from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
 from nearfield.estimators.regressor import LeftOutPredictions
 from nearfield.families import FAMILIES, names_for
 from nearfield.families.counts import SITES
@@ -99,6 +99,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         check_choice("likelihood", self.likelihood, names_for("GPCountRegressor", ("count",)))
         check_choice("auxiliary", self.auxiliary, SITES)
         settings = self._settings()
+        self._target_names = names_of(y)
+        self._given_names = [name for name, value in (("exposure", exposure), ("trials", trials)) if value is not None]
         X, observed = self._validated_rows(X, y, sample_weight, exposure, trials, reset=True)
         made: Any = FAMILIES[self.likelihood]
         self._learn(X, observed, made(self.auxiliary), settings)
@@ -143,9 +145,20 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         super()._adopt(fit)
         self.dispersion_: float | None = fit.predictor.head.dispersion
 
+    def _baseline(self) -> dict[str, float]:
+        """What a prediction that ignores the inputs is made of, from the training rows."""
+        observed = self._fit.predictor.rows.observed
+        found: dict[str, float] = self._family.baseline(observed["count"], self._family.given_of(observed))
+        return found
+
+    def _pack_target(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        return {"given": self._given_names}, {}
+
     def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
         if fit.predictor.model.family.name != self.likelihood:
             raise ModelFileError(f"its likelihood is not the {self.likelihood!r} of its parameters")
+        given = fields.get("given", [])
+        self._given_names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
         self._target = None
 
     # --- predicting -------------------------------------------------------------------------------------------------

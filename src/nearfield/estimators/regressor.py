@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self
+from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
 from nearfield.families import FAMILIES, names_for
 from nearfield.fitting import Fit
 from nearfield.heads.outputs import joint_scores
@@ -139,7 +139,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         if self.n_latents is not None and not (is_int(self.n_latents) and self.n_latents >= 1):
             raise ValueError(f"n_latents is {self.n_latents!r}: expected None or a whole number of at least 1.")
         settings = self._settings()
-        self._column = np.ndim(y) == 2 and np.shape(y)[1] == 1
+        self._target_names = names_of(y)
+        self._column = np.asarray(y).shape[1:] == (1,)
         X, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=True)
         together = _groups(groups, X, kept)
         family: Any = FAMILIES[self.likelihood]()
@@ -237,6 +238,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         found = slopes * np.atleast_1d(self._target.scale)[:, None] / inputs.scale
         return found if self._target.scale.ndim else found[0]
 
+    def _baseline(self) -> dict[str, float]:
+        """What a prediction that ignores the inputs is made of."""
+        return {"mean": self.target_mean_, "std": self.target_std_}
+
     def _pack_target(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return {"column": self._column}, pack_scaling("target", self._target)
 
@@ -308,6 +313,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """
         check_is_fitted(self)
         joint = joint and self._several_outputs
+        between: Any = None
         dist, between = self._joint(X) if joint else (self.predict_dist(X), None)
         y = np.asarray(y, dtype=np.float64)
         if y.shape != dist.mean().shape:
@@ -330,7 +336,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """Left-out mean, std and residual of each training row, in the units of the target."""
         check_is_fitted(self)
         if "_loo" not in self.__dict__:
-            assert self._target is not None
             target, predictor = self._target, self._fit.predictor
             predicted, observed = predictor.left_out(), predictor.rows.observed
             mean, y = target.undo(predicted.loc), target.undo(observed["y"])
@@ -345,8 +350,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     @property
     def _several_outputs(self) -> bool:
-        assert self._target is not None
-        return self._target.scale.ndim == 1
+        return bool(self._target.scale.ndim == 1)
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         """(n, 1) instead of (n,) where y was."""
@@ -369,7 +373,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
         joint: also the correlations (n, P, P) between the outputs, of observations or of the latent functions.
         """
         X = self._inputs(X)
-        assert self._target is not None
         predictor, target = self._fit.predictor, self._target
         predicted, covariance = predictor.predict(X, self._fit.inputs, covariance=joint)
         noisy = uncertainty == "observation"

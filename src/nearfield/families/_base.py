@@ -245,8 +245,8 @@ class Family(ABC):
         """Site state (b, A) of rows from the moments (b, C) of the latent functions given all rows."""
         return np.zeros((len(mean), 0))
 
-    def check_state(self, state: np.ndarray) -> None:
-        """Raise a ValueError if a file's site state (n, A) is impossible."""
+    def check_state(self, state: np.ndarray) -> None:  # noqa: B027
+        """Raise a ValueError if a file's site state (n, A) is impossible; most can be anything."""
 
     def sampling(self, rng: np.random.Generator) -> Family:
         """The family to train with: one that draws its sites from `rng`, where sites are sampled."""
@@ -281,9 +281,7 @@ class Family(ABC):
         """How the head is fitted and judged, given the training rows; unit: of the target, in the user's units."""
 
     @abstractmethod
-    def left_out(
-        self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray
-    ) -> Any:
+    def left_out(self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray) -> Any:
         """Left-out observations with their moments (b, q, C) and noise variances, as the calibrator wants them."""
 
     @abstractmethod

@@ -180,6 +180,11 @@ class Counts(Family):
         """The arrays (n,) beside counts and weights, from what the user gave: arguments named in `given`."""
         raise NotImplementedError
 
+    @staticmethod
+    def given_of(observed: Observed) -> dict[str, np.ndarray]:
+        """The other way round: what the user gave, from the arrays."""
+        raise NotImplementedError
+
     def described(self) -> dict[str, Any]:
         return {"sites": self.how}
 
@@ -232,6 +237,10 @@ class Binomial(Counts):
             raise ValueError("trials is missing: the binomial likelihood needs the number of trials of each row.")
         return {"trials": _positive("trials", given["trials"], n)}
 
+    @staticmethod
+    def given_of(observed: Observed) -> dict[str, np.ndarray]:
+        return {"trials": observed["trials"]}
+
     @classmethod
     def baseline(cls, y: np.ndarray, given: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Half a success and half a failure more, so that neither is impossible."""
@@ -280,13 +289,18 @@ class NegativeBinomial(Counts):
         return gammaln(y + r) - gammaln(r) - gammaln(y + 1), r * (digamma(y + r) - digamma(r))
 
     def distribution(self, latent: Latent, head: CountHead, observed: Observed) -> Any:
-        log_odds = latent.mean + observed["log_exposure"] - np.log(head.dispersion)
-        return CountDistribution.negative_binomial(log_odds, latent.variance, head.dispersion or 1.0)
+        assert head.dispersion is not None
+        log_odds = latent.mean + observed["log_exposure"] - math.log(head.dispersion)
+        return CountDistribution.negative_binomial(log_odds, latent.variance, head.dispersion)
 
     @classmethod
     def observe(cls, n: int, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         exposure = given.get("exposure")
         return {"log_exposure": np.log(_positive("exposure", 1.0 if exposure is None else exposure, n))}
+
+    @staticmethod
+    def given_of(observed: Observed) -> dict[str, np.ndarray]:
+        return {"exposure": np.exp(observed["log_exposure"])}
 
     @classmethod
     def baseline(cls, y: np.ndarray, given: Mapping[str, np.ndarray]) -> dict[str, float]:

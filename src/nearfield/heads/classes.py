@@ -77,7 +77,7 @@ class ClassHead:
         fitted = values.pop("fitted") > 0
         shares, offsets = (require_array(arrays, name, "float64", 1) for name in ("shares", "offsets"))
         if shares.shape != (classes,) or offsets.shape != (latents,):
-            raise ModelFileError(f"its head has shares {shares.shape} and offsets {offsets.shape} for {classes} classes")
+            raise ModelFileError(f"its head has shares {shares.shape}, offsets {offsets.shape} for {classes} classes")
         largest = max(abs(value) for value in (*values.values(), *offsets.tolist()))
         sound = np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0 and np.isfinite(offsets).all()
         if not (sound and 0 <= values["surprise"] < 1 and largest <= _LARGEST):

@@ -111,10 +111,7 @@ class OutputsCalibrator:
 
     def fit(self, rows: LeftOutOutputs) -> OutputHeads:
         return OutputHeads(
-            tuple(
-                own.fit(rows.output(p)) if rows.present[:, p].any() else own.plain
-                for p, own in enumerate(self.each)
-            )
+            tuple(own.fit(rows.output(p)) if rows.present[:, p].any() else own.plain for p, own in enumerate(self.each))
         )
 
     def accuracy(self, rows: LeftOutOutputs, heads: OutputHeads) -> float:
@@ -124,9 +121,7 @@ class OutputsCalibrator:
         rmse = self._mean(rows, heads, lambda own, part, head: part.rmse())
         crps = self._mean(rows, heads, lambda own, part, head: part.crps(head))
         plain = sum(own.kept_plain(head) for own, head in zip(self.each, heads.heads, strict=True))
-        kept = (
-            f" (the plain predictive for {plain} of {len(self.each)}: none was better calibrated)" if plain else ""
-        )
+        kept = f" (the plain predictive for {plain} of {len(self.each)}: none was better calibrated)" if plain else ""
         return f"RMSE {rmse:.2%} and CRPS {crps:.2%} of a standard deviation, averaged over outputs{kept}"
 
     def scores(self, rows: LeftOutOutputs, heads: OutputHeads) -> dict[str, float]:

@@ -43,7 +43,9 @@ def select_from_all(queries, points, equal_rows, exclude, ids, sqdist):
 
     def run(start: int, stop: int) -> None:
         part = slice(start, stop)
-        _select_all(queries[part], points, equal_rows.starts, equal_rows.members, exclude[part], ids[part], sqdist[part])
+        _select_all(
+            queries[part], points, equal_rows.starts, equal_rows.members, exclude[part], ids[part], sqdist[part]
+        )
 
     in_threads(run, queries.shape[0], smallest=16, largest=CHUNK)
 
@@ -134,9 +136,7 @@ def _insert(sqdist, ids, filled, distance, start, stop, members, excluded):
             place = k - 1
         else:
             filled += 1
-        while place > 0 and (
-            sqdist[place - 1] > distance or (sqdist[place - 1] == distance and ids[place - 1] > row)
-        ):
+        while place > 0 and (sqdist[place - 1] > distance or (sqdist[place - 1] == distance and ids[place - 1] > row)):
             sqdist[place], ids[place] = sqdist[place - 1], ids[place - 1]
             place -= 1
         sqdist[place], ids[place] = distance, row

@@ -225,7 +225,19 @@ def _search_dense(queries, panels, half, candidates, last):
         for block in range(blocks):
             own = block * QUERIES
             products(
-                flat_panels, half, flat_queries, no_columns, limits, flat_sums, flat_hits, first, size, d, own, own * d, d
+                flat_panels,
+                half,
+                flat_queries,
+                no_columns,
+                limits,
+                flat_sums,
+                flat_hits,
+                first,
+                size,
+                d,
+                own,
+                own * d,
+                d,
             )
             for q in range(min(QUERIES, b - own)):
                 i = own + q
@@ -264,8 +276,6 @@ def _search_sparse(queries, panels, half, candidates, last):
         size = min(tile, p - first)
         for i in range(b):
             terms = ends[i + 1] - ends[i]
-            listed_products(
-                flat_panels, half, values, columns, limits, sums, hits, first, size, d, i, ends[i], terms
-            )
+            listed_products(flat_panels, half, values, columns, limits, sums, hits, first, size, d, i, ends[i], terms)
             sizes[i] = _collect(keys[i], sizes[i], limits, i, hits, sums, size, WIDE32, first * WIDE32)
     _finish(keys, sizes, candidates, last)
