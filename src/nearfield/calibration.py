@@ -12,7 +12,7 @@ from nearfield.families import Calibrator
 from nearfield.sweep import Sweeper
 
 MOST_NEIGHBOURS = 512
-_LARGEST_BLOCK = 1024  # numbers of them that a matrix of several outputs may have
+_LARGEST_BLOCK = 512  # numbers of them that a matrix of several outputs may have
 _FEWEST_MOST = 16  # neighbours, however many outputs there are
 ALL_ROWS = 128  # up to so many other rows, all are neighbours and nothing needs choosing
 _LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -50,9 +50,13 @@ class Calibrated:
     jittered: int
 
 
-def most_neighbours(outputs: int = 1) -> int:
-    """As many as are worth their cost, where each adds that many outputs to a matrix."""
-    return MOST_NEIGHBOURS if outputs == 1 else min(MOST_NEIGHBOURS, max(_LARGEST_BLOCK // outputs, _FEWEST_MOST))
+def most_neighbours(outputs: int = 1, several: bool = False) -> int:
+    """As many as are worth their cost, where each adds that many outputs to a matrix.
+
+    several: whether each of several latent functions has a factorisation of its own.
+    """
+    most = MOST_NEIGHBOURS // 2 if several else MOST_NEIGHBOURS
+    return most if outputs == 1 else min(most, max(_LARGEST_BLOCK // outputs, _FEWEST_MOST))
 
 
 def all_rows(outputs: int = 1) -> int:
@@ -60,9 +64,9 @@ def all_rows(outputs: int = 1) -> int:
     return min(ALL_ROWS, most_neighbours(outputs))
 
 
-def candidate_ks(n_others: int, outputs: int = 1) -> np.ndarray:
+def candidate_ks(n_others: int, outputs: int = 1, several: bool = False) -> np.ndarray:
     """Numbers of neighbours worth trying where n_others other rows are to be had."""
-    top = min(n_others, most_neighbours(outputs))
+    top = min(n_others, most_neighbours(outputs, several))
     return np.array([k for k in _LADDER if k < top] + [top])
 
 
@@ -79,7 +83,8 @@ def calibrate(sweeper: Sweeper, sample: np.ndarray, k: int | str, calibrated: bo
         choice = choose_k(left_out, calibrator, model.covariance.matrix_rows)
         return Calibrated(choice, calibrator.scores(left_out.at(choice.k), choice.head), moments.jittered)
 
-    found = _choose(choose, k, len(rows) - 1, model.covariance.matrix_rows)
+    several = model.family.latents > 1 and not model.family.shared_noise
+    found = _choose(choose, k, len(rows) - 1, model.covariance.matrix_rows, several)
     if model.covariance.matrix_rows == 1:
         return found
     few = slice(None, None, -(-len(sample) // _FINISHED_ROWS))
@@ -90,7 +95,9 @@ def calibrate(sweeper: Sweeper, sample: np.ndarray, k: int | str, calibrated: bo
     return replace(found, choice=replace(found.choice, head=head))
 
 
-def _choose(choose: Callable[[np.ndarray], Calibrated], k: int | str, n_others: int, outputs: int) -> Calibrated:
+def _choose(
+    choose: Callable[[np.ndarray], Calibrated], k: int | str, n_others: int, outputs: int, several: bool
+) -> Calibrated:
     """The choice among the k that are worth trying, in one or two rounds.
 
     A sweep with few neighbours is cheap; the dear one with all that may be used follows only where the largest of these
@@ -101,7 +108,7 @@ def _choose(choose: Callable[[np.ndarray], Calibrated], k: int | str, n_others: 
         found = choose(np.array([k if isinstance(k, int) else max(n_others, 1)]))
         reason = "as asked for" if isinstance(k, int) else "all other rows"
         return replace(found, choice=replace(found.choice, reason=reason))
-    every = candidate_ks(n_others, outputs)
+    every = candidate_ks(n_others, outputs, several)
     cheap = every[every <= whole]
     found = choose(cheap)
     if found.choice.k not in cheap[-2:]:

@@ -62,6 +62,10 @@ class Covariance(ABC):
     def initial(self, scale: float) -> dict[str, np.ndarray]:
         """Where it starts: length scales of the order of the distance between two standardised rows."""
 
+    @abstractmethod
+    def after(self, shared: Parameters) -> dict[str, np.ndarray]:
+        """Where it starts once a `Shared` covariance of all latent functions has been learned."""
+
     def search_lengths(self, parameters: Parameters) -> np.ndarray:
         """Length scales (d,) under which neighbours are searched: with several kernels, their geometric mean."""
         return np.exp(np.atleast_2d(parameters["log_lengths"]).mean(axis=0))
@@ -105,6 +109,9 @@ class Shared(Covariance):
         lengths, scales = np.full(self.d, 0.5 * math.log(self.d)), np.full(self.scales, math.log(scale))
         return {"log_lengths": lengths, "log_shape": log_shapes(self.kernel), "log_scale": scales}
 
+    def after(self, shared: Parameters) -> dict[str, np.ndarray]:
+        return {name: shared[name] for name in self.parameters()}
+
     def condition(
         self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
     ) -> Latent:
@@ -140,6 +147,11 @@ class PerLatent(Covariance):
         lengths = np.full((self.latents, self.d), 0.5 * math.log(self.d))
         scales = np.full(self.scales, math.log(scale))
         return {"log_lengths": lengths, "log_shape": log_shapes(self.kernel), "log_scale": scales}
+
+    def after(self, shared: Parameters) -> dict[str, np.ndarray]:
+        lengths = np.tile(shared["log_lengths"], (self.latents, 1))
+        scales = np.broadcast_to(shared["log_scale"], (self.scales,)).copy()
+        return {"log_lengths": lengths, "log_shape": shared["log_shape"], "log_scale": scales}
 
     def condition(
         self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
@@ -202,10 +214,17 @@ class Mixed(Covariance):
         return {**self._shared(self.start.shape[1:]), "mixing": _MIXING._replace(shape=self.start.shape)}
 
     def initial(self, scale: float) -> dict[str, np.ndarray]:
-        """More latent functions than outputs are finer ones."""
-        q = np.arange(self.start.shape[1])[:, None]
-        lengths = np.full((len(q), self.d), 0.5 * math.log(self.d)) - math.log(3) * (q // self.latents)
+        lengths = self._finer(np.full(self.d, 0.5 * math.log(self.d)))
         return {"log_lengths": lengths, "log_shape": log_shapes(self.kernel), "mixing": self.start.copy()}
+
+    def after(self, shared: Parameters) -> dict[str, np.ndarray]:
+        mixing = self.start * np.exp(shared["log_scale"])
+        return {"log_lengths": self._finer(shared["log_lengths"]), "log_shape": shared["log_shape"], "mixing": mixing}
+
+    def _finer(self, log_lengths: np.ndarray) -> np.ndarray:
+        """Length scales (Q, d) from one kernel's (d,): more latent functions than outputs are finer ones."""
+        q = np.arange(self.start.shape[1])[:, None]
+        return log_lengths - math.log(3) * (q // self.latents)
 
     def search_lengths(self, parameters: Parameters) -> np.ndarray:
         """1 / length^2 is the mean over kernels, each counting as much as it adds to the variance."""

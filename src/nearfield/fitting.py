@@ -35,7 +35,8 @@ _MOST_COPIED = 0.5  # share of them that is suspicious
 _FEWEST_TRAINED = 10  # rows; with fewer, leaving rows out teaches the noise of these rows
 _LEFT_OUT_ROWS = 4000  # rows left out to choose k and to calibrate
 _TRAINED = (64, 128, 256)  # neighbours in the three stages of training
-_BLOCKS = (256, 384, 512)  # numbers of them that a matrix of several outputs may have
+_BLOCKS = (128, 256, 384)  # numbers of them that a matrix of several outputs may have
+_SEVERAL = 128  # neighbours at most, where each of several latent functions has a factorisation of its own
 _FEWEST_MIXED = 8  # neighbours, however many outputs there are
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
 
@@ -218,22 +219,32 @@ class _Learner:
         return kind(find_kernel(self.settings.kernel), family.latents, self.rows.inputs.shape[1], family.kernel_scales)
 
     def _mixed(self, family: Family) -> _Learned:
-        """Outputs that mix latent functions, with a kernel each, or with the same: what left-out rows prefer."""
+        """Outputs that mix latent functions, with a kernel each, or with the same: what left-out rows prefer.
+
+        Outputs that share a kernel are learned first. The others start from there, and take half of the steps.
+        """
         kernel, d = find_kernel(self.settings.kernel), self.rows.inputs.shape[1]
         alike = family.apart()
         mixing = family.initial_mixing(self.rows.observed, self.settings.latents)
-        candidates = {
-            "shared": (alike, Shared(kernel, family.latents, d, 1), "outputs apart"),
-            "mixed": (family, Mixed(kernel, family.latents, d, mixing), "mixed outputs"),
-        }
-        learned = {name: self._one(own, covariance, name) for name, (own, covariance, _) in candidates.items()}
-        return _best(learned, {name: words for name, (_, _, words) in candidates.items()})
+        shared = self._one(alike, Shared(kernel, family.latents, d, 1), "shared")
+        mixed = self._one(family, Mixed(kernel, family.latents, d, mixing), "mixed", shared.model)
+        own = self._one(family, PerLatent(kernel, family.latents, d, family.kernel_scales), "own", shared.model)
+        return _best({"mixed outputs": mixed, "a kernel for each output": own, "one kernel for all outputs": shared})
 
-    def _one(self, family: Family, covariance: Covariance, name: str = "run") -> _Learned:
-        """One model, trained and calibrated."""
-        level = family.initial_mean(self.rows.observed)
-        model = Model.initial(family, covariance, MEANS[self.settings.mean], level)
-        schedule = schedule_for(self.settings, len(self.rows), family.patient, covariance.matrix_rows)
+    def _one(
+        self, family: Family, covariance: Covariance, name: str = "run", shared: Model | None = None
+    ) -> _Learned:
+        """One model, trained and calibrated; shared: from which it starts."""
+        settings = self.settings
+        if shared is None:
+            level = family.initial_mean(self.rows.observed)
+            model = Model.initial(family, covariance, MEANS[settings.mean], level)
+        else:
+            model = Model.after(shared, family, covariance)
+            half = -(-settings.max_steps // (2 * settings.refresh_every)) * settings.refresh_every
+            settings = replace(settings, max_steps=min(half, settings.max_steps))
+        several = family.latents > 1 and not family.shared_noise
+        schedule = schedule_for(settings, len(self.rows), family.patient, covariance.matrix_rows, several)
         model, rows, progress = self._trained(model, schedule, name)
         sweeper, k = Sweeper(model, rows), self.settings.k
         if rows.groups is None and bool(model.noise.any()):
@@ -269,8 +280,8 @@ class _Learner:
         return run.model, run.rows, progress
 
 
-def _best(learned: dict[str, _Learned], words: dict[str, str]) -> _Learned:
-    """The model that predicts left-out rows best, with what all of them took; words: what each is, for the summary."""
+def _best(learned: dict[str, _Learned]) -> _Learned:
+    """The model that predicts left-out rows best, of those with a name for the summary, and what all of them took."""
     name = min(learned, key=lambda name: learned[name].calibrated.scores["nll"])
     kept, progress = learned[name], replace(learned[name].progress)
     others = [one for other, one in learned.items() if other != name]
@@ -278,27 +289,31 @@ def _best(learned: dict[str, _Learned], words: dict[str, str]) -> _Learned:
         progress.steps += one.progress.steps
         progress.jittered += one.progress.jittered
         progress.rejected += one.progress.rejected
-    choice = replace(kept.calibrated.choice, reason=f"{words[name]}; {kept.calibrated.choice.reason}")
+    choice = replace(kept.calibrated.choice, reason=f"{name}, as left-out rows prefer; {kept.calibrated.choice.reason}")
     most = sum(one.most_steps for one in learned.values())
     return replace(kept, calibrated=replace(kept.calibrated, choice=choice), progress=progress, most_steps=most)
 
 
-def schedule_for(settings: Settings, n: int, patient: bool = False, outputs: int = 1) -> Schedule:
+def schedule_for(
+    settings: Settings, n: int, patient: bool = False, outputs: int = 1, several: bool = False
+) -> Schedule:
     """Three stages, each with a fifth of the step size of the one before and, up to k, more neighbours.
 
     patient: a stage ends early only if the score has clearly become worse. outputs: that each neighbour adds to a
-    matrix.
+    matrix. several: whether each latent function has a factorisation of its own, which makes neighbours dear.
     """
     whole = all_rows(outputs)
     most = settings.k if isinstance(settings.k, int) else whole
     tops = [min(top, max(_FEWEST_MIXED, block // outputs)) for top, block in zip(_TRAINED, _BLOCKS, strict=True)]
+    tops = [min(top, _SEVERAL) for top in tops] if several else tops
     ks = [whole] * 3 if most == whole >= n - 1 else [min(most, top) for top in tops]
     every = min(settings.refresh_every, settings.max_steps)
     refreshes = settings.max_steps // every
     shares = (refreshes - refreshes // 2, refreshes // 2 - refreshes // 5, refreshes // 5)
     rates = (settings.learning_rate / 5**i for i in range(3))
     stages = tuple(Stage(*stage) for stage in zip(rates, ks, shares, strict=True) if stage[2] > 0)
-    return Schedule(stages, settings.batch_size, every, margin=-1.0 if patient else 1.0)
+    batch = settings.batch_size if outputs == 1 else min(settings.batch_size, max(2 * settings.batch_size // outputs, 32))
+    return Schedule(stages, batch, every, margin=-1.0 if patient else 1.0)
 
 
 def _fingerprint(family: Family, rows: Rows, settings: Settings) -> str:

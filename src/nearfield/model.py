@@ -37,6 +37,14 @@ class Model:
             values["mean"] = np.asarray(level, dtype=np.float64)
         return cls(family, covariance, mean, bounded(values, described))
 
+    @classmethod
+    def after(cls, shared: Model, family: Family, covariance: Covariance) -> Model:
+        """Where training starts once a model of the same latent functions that share a kernel has been learned."""
+        described = _described(family, covariance, shared.mean)
+        values = {**shared.parameters, **covariance.after(shared.parameters)}
+        shaped = {name: np.broadcast_to(values[name], p.shape).copy() for name, p in described.items()}
+        return cls(family, covariance, shared.mean, bounded(shaped, described))
+
     def described(self) -> dict[str, Parameter]:
         """All that is learned: shapes and bounds by name."""
         return _described(self.family, self.covariance, self.mean)
