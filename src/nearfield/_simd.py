@@ -391,7 +391,7 @@ def contract_differences(
     e: Any,
     out: Any,
 ) -> Any:
-    """out[(e + c) * LANES + lane] += the sum of weights_ij (x_i - x_j)^2 over `columns` columns from j, coordinate e + c.
+    """out[(e + c) * LANES + lane] += the sum of weights_ij (x_i - x_j)^2 over `columns` columns from j on.
 
     For the rows i in start .. stop, multiples of LANES, and four coordinates x[(e + c) * step + i];
     weights[place + ld * (column - j) + i].
@@ -460,8 +460,8 @@ def exp_nonpositive(x):
 
     x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and 2^n through the exponent bits. Numba calls the C library
     for each math.exp, which the compiler cannot vectorise; this it can, conversions to integers apart. The polynomial
-    is 1 + r + r^2 q(r), with q from interpolation at Chebyshev's points, right to 2e-17; it is summed by pairs, not term
-    by term, because every step would wait for the one before.
+    is 1 + r + r^2 q(r), with q from interpolation at Chebyshev's points, right to 2e-17; it is summed by pairs, not
+    term by term, where every step would wait for the one before.
     """
     x = max(x, -87.0)
     shifted = x * 1.4426950408889634 + _SHIFT

@@ -125,7 +125,7 @@ def _rational_quadratic(r2, alpha):
     return value, -0.5 * value / (1 + u), alpha * value * (u / (1 + u) - log_base)
 
 
-_FAST = {"error_model": "numpy", "fastmath": {"contract", "nnan", "ninf", "nsz"}}
+_FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "nnan", "ninf", "nsz"}}
 
 
 def _over_columns(scalar):
@@ -164,8 +164,8 @@ def _evaluate_rational_quadratic(shape, values, ld, m, columns, slopes, keep, sh
 def evaluate_profile(code, shape, values, ld, m, columns, slopes, keep, shape_slopes):
     """Write the kernel with that code over squared distances: the lower triangle of the first columns of a matrix.
 
-    These are values[j * ld + i] from row j, or up to three before it, to row m, a multiple of four. The slopes go to slopes[j * keep + i]
-    and, for kernels that have a shape parameter, to shape_slopes[j * keep + i].
+    These are values[j * ld + i] from row j, or up to three before it, to row m, a multiple of four. The slopes go to
+    slopes[j * keep + i] and, for kernels that have a shape parameter, to shape_slopes[j * keep + i].
     """
     if code == 0:
         _evaluate_rbf(values, ld, m, columns, slopes, keep)

@@ -197,7 +197,7 @@ def _without_kernel(n, ld, count, alpha, beta, gm, gv, gq, with_quad, u, dt, dv)
 
 @njit(**FLAGS)
 def _by_correlations(n, m, ld, alpha, beta, gv, gq, pairs, u, v, dc):
-    """dK = sum_p (u_p v_p' + v_p u_p') / 2 and dc, summed over the latent functions; u as `_without_kernel` leaves it."""
+    """dK = sum_p (u_p v_p' + v_p u_p') / 2 and dc, over the latent functions; u as `_without_kernel` leaves it."""
     factors = len(beta)
     clear(dc, 0, m)
     for p in range(pairs):

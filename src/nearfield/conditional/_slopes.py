@@ -87,7 +87,7 @@ def count_neighbours(ids, rows):
 
 @njit(**FLAGS)
 def gather(rows, query, inverse_lengths, ids, n, m, ld, x):
-    """x[e * ld + i] = scaled coordinate e of neighbour i < n, and of the query at i = m; zero elsewhere up to m + LANES.
+    """x[e * ld + i] = scaled coordinate e of neighbour i < n, and of the query at i = m; else zero, to m + LANES.
 
     They are relative to one of the neighbours: then those of neighbours that are close together are small numbers,
     wherever the query is.
