@@ -1,33 +1,37 @@
 """Micro-kernels in LLVM vector code, and the exponential: what Numba's own vectoriser does not find.
 
-A neighbourhood's matrix lies column by column in a flat buffer, `A[j * ld + i]` for row i and column j, with `ld` and
-the number of rows padded to a multiple of `LANES`. Vectors run down the rows, so that nothing has to be summed across
+A neighbourhood's matrix lies column by column in a flat buffer, `a[j * ld + i]` for row i and column j, with the number
+of rows padded to a multiple of `LANES`. Vectors run down the rows, so that hardly anything has to be summed across
 lanes. LLVM turns a vector of `LANES` numbers into whatever registers the machine has.
+
+Each kernel works on a tile of LANES rows and COLUMNS columns (or coordinates) that stays in registers: one load of a
+vector serves all columns, and there are enough independent sums to keep the units busy. How large the tile is changes
+no bit of the result.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 8  # rows a vector holds
 PANEL = 8  # columns eliminated at a time; the diagonal blocks are PANEL x PANEL, so PANEL == LANES
-COLUMNS = 4  # columns whose weights are kept at a time while the gradient is summed; divides LANES
+# Columns of a tile: eight registers of sums, be they of 64 bytes or pairs of 32 bytes. Divides LANES.
+COLUMNS = 8 if binding.get_host_cpu_features().get("avx512f") else 4
 
 
-class _Vectors:
+class Vectors:
     """Loads, stores and arithmetic on vectors of LANES numbers at `pointer + offset`."""
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder
         self.type = ir.VectorType(ir.DoubleType(), LANES)
+        self.zero = ir.Constant(self.type, [0.0] * LANES)
 
     def load(self, pointer: Any, offset: Any) -> Any:
         address = self.builder.gep(pointer, [offset])
@@ -38,19 +42,22 @@ class _Vectors:
         self.builder.store(value, self.builder.bitcast(address, self.type.as_pointer()), align=8)
 
     def splat(self, scalar: Any) -> Any:
-        single = self.builder.insert_element(
-            ir.Constant(self.type, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0)
-        )
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        return self.builder.shuffle_vector(single, ir.Constant(self.type, ir.Undefined), mask)
+        single = self.builder.insert_element(self.zero, scalar, ir.Constant(ir.IntType(32), 0))
+        return self.splat_lane(single, 0)
+
+    def splat_lane(self, vector: Any, lane: int) -> Any:
+        return self.shuffle(vector, [lane] * LANES)
+
+    def shuffle(self, vector: Any, lanes: list[int]) -> Any:
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+        return self.builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
 
     def load_splat(self, pointer: Any, offset: Any) -> Any:
         return self.splat(self.builder.load(self.builder.gep(pointer, [offset])))
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
-        name = f"llvm.fma.v{LANES}f64"
         fn = cgutils.get_or_insert_function(
-            self.builder.module, ir.FunctionType(self.type, [self.type, self.type, self.type]), name
+            self.builder.module, ir.FunctionType(self.type, [self.type] * 3), f"llvm.fma.v{LANES}f64"
         )
         return self.builder.call(fn, [a, b, c])
 
@@ -58,219 +65,122 @@ class _Vectors:
         """c - a * b."""
         return self.fma(self.builder.fneg(a), b, c)
 
+    def sqrt(self, a: Any) -> Any:
+        fn = cgutils.get_or_insert_function(
+            self.builder.module, ir.FunctionType(self.type, [self.type]), f"llvm.sqrt.v{LANES}f64"
+        )
+        return self.builder.call(fn, [a])
 
-def _data(context: Any, builder: Any, array_type: Any, value: Any) -> Any:
-    return context.make_array(array_type)(context, builder, value).data
+    def total(self, vector: Any) -> Any:
+        """The sum over the lanes, by halves."""
+        size = LANES
+        while size > 1:
+            size //= 2
+            low, high = self.shuffle(vector, list(range(size))), self.shuffle(vector, list(range(size, 2 * size)))
+            vector = self.builder.fadd(low, high)
+        return self.builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
 
-def _eliminate(vectors: int, solve: bool) -> Callable[..., Any]:
-    """Make `eliminate(A, ld, i, j, inverse)` for rows i .. i + vectors * LANES of the panel of columns j .. j + PANEL.
+def data(context: Any, builder: Any, signature: Any, args: Any, n: int) -> Any:
+    """The address of the first number of argument n, an array."""
+    return context.make_array(signature.args[n])(context, builder, args[n]).data
 
-    Subtracts the contribution of all columns before j (the left-looking update of a Cholesky factorisation),
-    C[i, j] - sum_{p < j0} L[i, p] L[j, p], with the sums kept in registers; with `solve`, also divides by the panel's
-    own factorised diagonal block, of which `inverse` holds the reciprocals of the diagonal.
+
+def sums(builder: Any, start: list[Any]) -> list[Any]:
+    """Variables that hold running sums; LLVM keeps them in registers."""
+    return [cgutils.alloca_once_value(builder, value) for value in start]
+
+
+# --- the Cholesky factorisation -------------------------------------------------------------------------------------
+
+
+def _eliminate(solve: bool) -> Callable[..., Any]:
+    """Make `eliminate(a, ld, i, j, inverse, first)` for the rows i .. i + LANES of the columns j .. j + COLUMNS.
+
+    Subtracts the contribution of all columns before `last` (the left-looking update of a Cholesky factorisation),
+    C[i, j] - sum_{p < last} L[i, p] L[j, p], with the sums kept in registers. With `solve`, last = j, and divides by
+    the columns' own factorised diagonal block, of which inverse[first:] holds the reciprocals of the diagonal.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array_type = signature.args[0]
-        a = _data(context, builder, array_type, args[0])
-        ld, i, j = args[1], args[2], args[3]
-        inverse = _data(context, builder, signature.args[4], args[4])
-        v = _Vectors(builder)
-        index = ld.type
+        a, inverse = (data(context, builder, signature, args, n) for n in (0, 4))
+        ld, i, j, first = args[1], args[2], args[3], args[5]
+        v = Vectors(builder)
 
-        def const(n: int) -> Any:
-            return ir.Constant(index, n)
+        def plus(x: Any, n: int) -> Any:
+            return builder.add(x, ir.Constant(x.type, n))
 
-        def column(c: Any) -> Any:
-            return builder.mul(c, ld)
-
-        columns = [column(builder.add(j, const(c))) for c in range(PANEL)]
-        rows = [builder.add(i, const(m * LANES)) for m in range(vectors)]
-        sums = [
-            [cgutils.alloca_once_value(builder, v.load(a, builder.add(columns[c], rows[m]))) for m in range(vectors)]
-            for c in range(PANEL)
-        ]
-        with cgutils.for_range(builder, j) as loop:
-            start = column(loop.index)
-            left = [v.load(a, builder.add(start, rows[m])) for m in range(vectors)]
-            negated = [builder.fneg(x) for x in left]
+        columns = [builder.mul(plus(j, c), ld) for c in range(COLUMNS)]
+        places = [builder.add(column, i) for column in columns]
+        held = sums(builder, [v.load(a, place) for place in places])
+        with cgutils.for_range(builder, j if solve else first) as loop:
+            start = builder.mul(loop.index, ld)
+            negated = builder.fneg(v.load(a, builder.add(start, i)))
             top = builder.add(start, j)
-            for c in range(PANEL):
-                factor = v.load_splat(a, builder.add(top, const(c)))
-                for m in range(vectors):
-                    builder.store(v.fma(negated[m], factor, builder.load(sums[c][m])), sums[c][m])
-        done = [[builder.load(sums[c][m]) for m in range(vectors)] for c in range(PANEL)]
+            for c, total in enumerate(held):
+                factor = v.load_splat(a, plus(top, c))
+                builder.store(v.fma(negated, factor, builder.load(total)), total)
+        done = [builder.load(total) for total in held]
         if solve:
-            for c in range(PANEL):
-                scale = v.load_splat(inverse, const(c))
-                done[c] = [builder.fmul(x, scale) for x in done[c]]
-                for later in range(c + 1, PANEL):
-                    factor = v.load_splat(a, builder.add(columns[c], builder.add(j, const(later))))
-                    done[later] = [v.fnma(x, factor, y) for x, y in zip(done[c], done[later], strict=True)]
-        for c in range(PANEL):
-            for m in range(vectors):
-                v.store(done[c][m], a, builder.add(columns[c], rows[m]))
+            for c in range(COLUMNS):
+                done[c] = builder.fmul(done[c], v.load_splat(inverse, plus(first, c)))
+                for later in range(c + 1, COLUMNS):
+                    factor = v.load_splat(a, plus(builder.add(columns[c], j), later))
+                    done[later] = v.fnma(done[c], factor, done[later])
+        for place, value in zip(places, done, strict=True):
+            v.store(value, a, place)
         return context.get_dummy_value()
 
     @intrinsic
-    def eliminate(typingctx: Any, a: Any, ld: Any, i: Any, j: Any, inverse: Any) -> Any:
-        return types.void(a, types.intp, types.intp, types.intp, inverse), codegen
+    def eliminate(typingctx: Any, a: Any, ld: Any, i: Any, j: Any, inverse: Any, first: Any) -> Any:
+        n = types.intp
+        return types.void(a, n, n, n, inverse, n), codegen
 
     return eliminate
 
 
-update_1 = _eliminate(1, solve=False)
-eliminate_1 = _eliminate(1, solve=True)
-eliminate_2 = _eliminate(2, solve=True)
-eliminate_3 = _eliminate(3, solve=True)
-
-
-def _contract(dims: int, kinds: int) -> Callable[..., Any]:
-    """Make `contract(x, ld, d, j, columns, start, stop, weights, sums)`: weighted sums of squared differences.
-
-    For the coordinates d .. d + dims, `x[d * ld + i]`, and the columns j .. j + columns, at most COLUMNS, each with
-    `kinds` weights `weights[(w * COLUMNS + c) * ld + i]`, adds weights[w, c, i] * (x[d, i] - x[d, j + c])^2 over i in
-    start .. stop (multiples of LANES) and over c to `sums[(d * kinds + w) * LANES + lane]`.
-    """
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        x = _data(context, builder, signature.args[0], args[0])
-        ld, d, j, columns, start, stop = args[1:7]
-        weights = _data(context, builder, signature.args[7], args[7])
-        sums = _data(context, builder, signature.args[8], args[8])
-        v = _Vectors(builder)
-        index = ld.type
-
-        def const(n: int) -> Any:
-            return ir.Constant(index, n)
-
-        lines = [builder.mul(builder.add(d, const(e)), ld) for e in range(dims)]
-        first = builder.mul(d, const(kinds * LANES))
-        places = [[builder.add(first, const((e * kinds + w) * LANES)) for w in range(kinds)] for e in range(dims)]
-        held = [[cgutils.alloca_once_value(builder, v.load(sums, place)) for place in row] for row in places]
-        with cgutils.for_range(builder, columns) as loop:
-            centres = [v.load_splat(x, builder.add(line, builder.add(j, loop.index))) for line in lines]
-            offsets = [builder.mul(builder.add(loop.index, const(w * COLUMNS)), ld) for w in range(kinds)]
-            with cgutils.for_range_slice(builder, start, stop, const(LANES), index) as (i, _):
-                loaded = [v.load(weights, builder.add(offset, i)) for offset in offsets]
-                for line, centre, totals in zip(lines, centres, held, strict=True):
-                    difference = builder.fsub(v.load(x, builder.add(line, i)), centre)
-                    square = builder.fmul(difference, difference)
-                    for weight, total in zip(loaded, totals, strict=True):
-                        builder.store(v.fma(weight, square, builder.load(total)), total)
-        for row, kept in zip(places, held, strict=True):
-            for place, total in zip(row, kept, strict=True):
-                v.store(builder.load(total), sums, place)
-        return context.get_dummy_value()
-
-    @intrinsic
-    def contract(
-        typingctx: Any,
-        x: Any,
-        ld: Any,
-        d: Any,
-        j: Any,
-        columns: Any,
-        start: Any,
-        stop: Any,
-        weights: Any,
-        sums: Any,
-    ) -> Any:
-        n = types.intp
-        return types.void(x, n, n, n, n, n, n, weights, sums), codegen
-
-    return contract
-
-
-contract_1 = _contract(1, kinds=1)
-contract_4 = _contract(4, kinds=1)
-contract_both_1 = _contract(1, kinds=2)
-contract_both_4 = _contract(4, kinds=2)
+update = _eliminate(solve=False)  # `first` is how many columns contribute, `inverse` is not used
+eliminate = _eliminate(solve=True)
 
 
 @intrinsic
-def pair_weights(
-    typingctx: Any,
-    slopes: Any,
-    offset: Any,
-    ld: Any,
-    j: Any,
-    start: Any,
-    stop: Any,
-    u: Any,
-    v: Any,
-    pairs: Any,
-    weights: Any,
-    place: Any,
-) -> Any:
-    """Slopes of the columns j .. j + COLUMNS times sum_p u_p[i] v_p[j] + v_p[i] u_p[j], p = 0 .. pairs.
+def factorise_diagonal(typingctx: Any, a: Any, ld: Any, j: Any, inverse: Any) -> Any:
+    """Cholesky of the PANEL x PANEL block at (j, j), in place; False if it is not positive definite.
 
-    weights[place + c * ld + i] from slopes[offset + c * ld + i], which may be the same, for i in start .. stop,
-    multiples of LANES; with `u[p * ld + i]` and `v[p * ld + i]`.
+    `inverse` gets the reciprocals of the diagonal. The columns are divided by their roots only at the end: then a pivot
+    waits for one division, not for a root too. An infinite pivot leaves zeros below it.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given, left, right, out = (_data(context, builder, signature.args[n], args[n]) for n in (0, 6, 7, 9))
-        offset, ld, j, start, stop = args[1:6]
-        pairs, place = args[8], args[10]
-        vec = _Vectors(builder)
-        index = ld.type
-        zero = ir.Constant(vec.type, [0.0] * LANES)
-        columns = [builder.mul(ir.Constant(index, c), ld) for c in range(COLUMNS)]
-        sums = [cgutils.alloca_once(builder, vec.type) for _ in columns]
-        with cgutils.for_range_slice(builder, start, stop, ir.Constant(index, LANES), index) as (i, _):
-            for total in sums:
-                builder.store(zero, total)
-            with cgutils.for_range(builder, pairs) as loop:
-                line = builder.mul(loop.index, ld)
-                row, own = builder.add(line, i), builder.add(line, j)
-                u_i, v_i = vec.load(left, row), vec.load(right, row)
-                for c, total in enumerate(sums):
-                    at = builder.add(own, ir.Constant(index, c))
-                    part = vec.fma(u_i, vec.load_splat(right, at), builder.load(total))
-                    builder.store(vec.fma(v_i, vec.load_splat(left, at), part), total)
-            for column, total in zip(columns, sums, strict=True):
-                at = builder.add(column, i)
-                slope = vec.load(given, builder.add(offset, at))
-                vec.store(builder.fmul(slope, builder.load(total)), out, builder.add(place, at))
-        return context.get_dummy_value()
+        matrix, reciprocals = (data(context, builder, signature, args, n) for n in (0, 3))
+        ld, j = args[1], args[2]
+        v = Vectors(builder)
+        zero, one = ir.Constant(ir.DoubleType(), 0.0), ir.Constant(ir.DoubleType(), 1.0)
+
+        def lane(n: int) -> Any:
+            return ir.Constant(ir.IntType(32), n)
+
+        places = [builder.add(builder.mul(builder.add(j, ir.Constant(j.type, c)), ld), j) for c in range(PANEL)]
+        columns = [v.load(matrix, place) for place in places]
+        pivots, positive = v.zero, ir.Constant(ir.IntType(1), 1)
+        for c in range(PANEL):
+            pivot = builder.extract_element(columns[c], lane(c))
+            positive = builder.and_(positive, builder.fcmp_ordered(">", pivot, zero))
+            pivots = builder.insert_element(pivots, pivot, lane(c))
+            factors = builder.fmul(columns[c], v.splat(builder.fdiv(one, pivot)))
+            for later in range(c + 1, PANEL):
+                columns[later] = v.fnma(columns[c], v.splat_lane(factors, later), columns[later])
+        roots = v.sqrt(pivots)
+        inverses = builder.fdiv(ir.Constant(v.type, [1.0] * LANES), roots)
+        v.store(inverses, reciprocals, ir.Constant(j.type, 0))
+        for c in range(PANEL):
+            done = builder.fmul(columns[c], v.splat_lane(inverses, c))
+            done = builder.insert_element(done, builder.extract_element(roots, lane(c)), lane(c))
+            v.store(done, matrix, places[c])
+        return positive
 
     n = types.intp
-    return types.void(slopes, n, n, n, n, n, u, v, n, weights, n), codegen
-
-
-def _squares(vectors: int) -> Callable[..., Any]:
-    """Make `squares(x, ld, d, j, i, r2)`: r2[i] = sum_e (x[e, i] - x[e, j])^2, for vectors * LANES rows from i."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        x = _data(context, builder, signature.args[0], args[0])
-        ld, d, j, i = args[1:5]
-        r2 = _data(context, builder, signature.args[5], args[5])
-        v = _Vectors(builder)
-        steps = [ir.Constant(ld.type, m * LANES) for m in range(vectors)]
-        sums = [cgutils.alloca_once_value(builder, ir.Constant(v.type, [0.0] * LANES)) for _ in steps]
-        with cgutils.for_range(builder, d) as loop:
-            line = builder.mul(loop.index, ld)
-            centre = v.load_splat(x, builder.add(line, j))
-            row = builder.add(line, i)
-            for step, total in zip(steps, sums, strict=True):
-                difference = builder.fsub(v.load(x, builder.add(row, step)), centre)
-                builder.store(v.fma(difference, difference, builder.load(total)), total)
-        for step, total in zip(steps, sums, strict=True):
-            v.store(builder.load(total), r2, builder.add(i, step))
-        return context.get_dummy_value()
-
-    @intrinsic
-    def squares(typingctx: Any, x: Any, ld: Any, d: Any, j: Any, i: Any, r2: Any) -> Any:
-        n = types.intp
-        return types.void(x, n, n, n, n, r2), codegen
-
-    return squares
-
-
-squares_1 = _squares(1)
-squares_4 = _squares(4)
+    return types.boolean(a, n, n, inverse), codegen
 
 
 @intrinsic
@@ -282,9 +192,9 @@ def solve_panel(typingctx: Any, a: Any, ld: Any, j: Any, m: Any, row: Any, out: 
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        matrix, w = (_data(context, builder, signature.args[n], args[n]) for n in (0, 5))
+        matrix, w = (data(context, builder, signature, args, n) for n in (0, 5))
         ld, j, m, row = args[1:5]
-        v = _Vectors(builder)
+        v = Vectors(builder)
         index = ld.type
 
         def own(c: int) -> Any:
@@ -294,13 +204,13 @@ def solve_panel(typingctx: Any, a: Any, ld: Any, j: Any, m: Any, row: Any, out: 
             return builder.mul(i, ir.Constant(index, LANES))
 
         columns = [builder.mul(own(c), ld) for c in range(PANEL)]
-        sums = [cgutils.alloca_once_value(builder, v.load(matrix, builder.add(start, row))) for start in columns]
+        held = sums(builder, [v.load(matrix, builder.add(start, row)) for start in columns])
         with cgutils.for_range_slice(builder, own(PANEL), m, ir.Constant(index, 1), index) as (i, _):
             known = builder.fneg(v.load(w, line(i)))
-            for start, total in zip(columns, sums, strict=True):
+            for start, total in zip(columns, held, strict=True):
                 factor = v.load_splat(matrix, builder.add(start, i))
                 builder.store(v.fma(known, factor, builder.load(total)), total)
-        done = [builder.load(total) for total in sums]
+        done = [builder.load(total) for total in held]
         for c in reversed(range(PANEL)):
             pivot = builder.load(builder.gep(matrix, [builder.add(columns[c], own(c))]))
             done[c] = builder.fmul(done[c], v.splat(builder.fdiv(ir.Constant(ir.DoubleType(), 1.0), pivot)))
@@ -314,38 +224,254 @@ def solve_panel(typingctx: Any, a: Any, ld: Any, j: Any, m: Any, row: Any, out: 
     return types.void(a, n, n, n, n, out), codegen
 
 
-@intrinsic
-def _power_of_two(typingctx: Any, n: Any) -> Any:
-    """2^n as a float64, by writing n into the exponent bits."""
+# --- distances, and sums over pairs ---------------------------------------------------------------------------------
+
+
+def _squares(vectors: int, columns: int) -> Callable[..., Any]:
+    """Make `squares(x, ld, d, i, j, out, place, step)`: squared distances, out[place + c * step + l] for l rows.
+
+    Between the rows i .. i + vectors * LANES and j .. j + columns, over the coordinates x[e * ld + i], e < d.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        exponent = builder.sext(builder.add(args[0], ir.Constant(ir.IntType(32), 1023)), ir.IntType(64))
-        return builder.bitcast(builder.shl(exponent, ir.Constant(ir.IntType(64), 52)), ir.DoubleType())
+        x, out = (data(context, builder, signature, args, n) for n in (0, 5))
+        ld, d, i, j, place, step = (args[n] for n in (1, 2, 3, 4, 6, 7))
+        v = Vectors(builder)
 
-    return types.float64(types.int32), codegen
+        def plus(at: Any, n: int) -> Any:
+            return builder.add(at, ir.Constant(at.type, n))
+
+        held = [sums(builder, [v.zero] * vectors) for _ in range(columns)]
+        with cgutils.for_range(builder, d) as loop:
+            line = builder.mul(loop.index, ld)
+            loaded = [v.load(x, plus(builder.add(line, i), m * LANES)) for m in range(vectors)]
+            for c, column in enumerate(held):
+                centre = v.load_splat(x, plus(builder.add(line, j), c))
+                for vector, total in zip(loaded, column, strict=True):
+                    difference = builder.fsub(vector, centre)
+                    builder.store(v.fma(difference, difference, builder.load(total)), total)
+        for c, column in enumerate(held):
+            start = builder.add(place, builder.mul(step, ir.Constant(step.type, c)))
+            for m, total in enumerate(column):
+                v.store(builder.load(total), out, plus(start, m * LANES))
+        return context.get_dummy_value()
+
+    @intrinsic
+    def squares(typingctx: Any, x: Any, ld: Any, d: Any, i: Any, j: Any, out: Any, place: Any, step: Any) -> Any:
+        n = types.intp
+        return types.void(x, n, n, n, n, out, n, n), codegen
+
+    return squares
+
+
+squares = _squares(1, COLUMNS)
+squares_of_one = _squares(1, 1)
+squares_of_one_4 = _squares(4, 1)
+
+
+@intrinsic
+def pair_weights(
+    typingctx: Any,
+    slopes: Any,
+    ld: Any,
+    j: Any,
+    start: Any,
+    stop: Any,
+    u: Any,
+    v: Any,
+    pairs: Any,
+    weights: Any,
+    totals: Any,
+) -> Any:
+    """Slopes of the columns j .. j + 4 times sum_p u_p[i] v_p[j] + v_p[i] u_p[j], p = 0 .. pairs, and their totals.
+
+    weights[(j + c) * ld + i] from slopes[(j + c) * ld + i], which may be the same, for i in start .. stop, multiples of
+    LANES; with `u[p * ld + i]` and `v[p * ld + i]`. Every weight is added to totals[i] and to totals[j + c].
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given, left, right, out, both = (data(context, builder, signature, args, n) for n in (0, 5, 6, 8, 9))
+        ld, j, start, stop = args[1:5]
+        vec = Vectors(builder)
+        index = ld.type
+
+        def plus(at: Any, n: int) -> Any:
+            return builder.add(at, ir.Constant(index, n))
+
+        columns = [builder.mul(plus(j, c), ld) for c in range(4)]
+        held = [cgutils.alloca_once(builder, vec.type) for _ in columns]
+        below = sums(builder, [vec.zero for _ in columns])
+        with cgutils.for_range_slice(builder, start, stop, ir.Constant(index, LANES), index) as (i, _):
+            for total in held:
+                builder.store(vec.zero, total)
+            with cgutils.for_range(builder, args[7]) as loop:
+                line = builder.mul(loop.index, ld)
+                row, own = builder.add(line, i), builder.add(line, j)
+                u_i, v_i = vec.load(left, row), vec.load(right, row)
+                for c, total in enumerate(held):
+                    part = vec.fma(u_i, vec.load_splat(right, plus(own, c)), builder.load(total))
+                    builder.store(vec.fma(v_i, vec.load_splat(left, plus(own, c)), part), total)
+            across = vec.load(both, i)
+            for column, total, down in zip(columns, held, below, strict=True):
+                at = builder.add(column, i)
+                weight = builder.fmul(vec.load(given, at), builder.load(total))
+                vec.store(weight, out, at)
+                across = builder.fadd(across, weight)
+                builder.store(builder.fadd(builder.load(down), weight), down)
+            vec.store(across, both, i)
+        for c, down in enumerate(below):
+            place = builder.gep(both, [plus(j, c)])
+            builder.store(builder.fadd(builder.load(place), vec.total(builder.load(down))), place)
+        return context.get_dummy_value()
+
+    n = types.intp
+    return types.void(slopes, n, n, n, n, u, v, n, weights, totals), codegen
+
+
+@intrinsic
+def contract_products(
+    typingctx: Any,
+    weights: Any,
+    ld: Any,
+    i: Any,
+    totals: Any,
+    near: Any,
+    x: Any,
+    step: Any,
+    m: Any,
+    e: Any,
+    out: Any,
+) -> Any:
+    """out[(e + c) * LANES + lane] += x_i (totals_i x_i - 2 sum_{j < i + LANES} weights_ij x_j - 2 near_i x_m).
+
+    For the rows i .. i + LANES and COLUMNS coordinates x[(e + c) * step + i]; weights[j * ld + i].
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        w, both, cross, points, found = (data(context, builder, signature, args, n) for n in (0, 3, 4, 5, 9))
+        ld, i, step, m, e = (args[n] for n in (1, 2, 6, 7, 8))
+        v = Vectors(builder)
+
+        def plus(at: Any, n: int) -> Any:
+            return builder.add(at, ir.Constant(at.type, n))
+
+        lines = [builder.mul(plus(e, c), step) for c in range(COLUMNS)]
+        own_near = v.load(cross, i)
+        held = sums(builder, [builder.fmul(own_near, v.load_splat(points, builder.add(line, m))) for line in lines])
+        with cgutils.for_range(builder, plus(i, LANES)) as loop:
+            weight = v.load(w, builder.add(builder.mul(loop.index, ld), i))
+            for line, total in zip(lines, held, strict=True):
+                factor = v.load_splat(points, builder.add(line, loop.index))
+                builder.store(v.fma(weight, factor, builder.load(total)), total)
+        whole = v.load(both, i)
+        minus_two = ir.Constant(v.type, [-2.0] * LANES)
+        for c, (line, total) in enumerate(zip(lines, held, strict=True)):
+            place = builder.mul(plus(e, c), ir.Constant(e.type, LANES))
+            own = v.load(points, builder.add(line, i))
+            inner = v.fma(minus_two, builder.load(total), builder.fmul(whole, own))
+            v.store(v.fma(own, inner, v.load(found, place)), found, place)
+        return context.get_dummy_value()
+
+    n = types.intp
+    return types.void(weights, n, n, totals, near, x, n, n, n, out), codegen
+
+
+@intrinsic
+def contract_differences(
+    typingctx: Any,
+    weights: Any,
+    place: Any,
+    ld: Any,
+    columns: Any,
+    start: Any,
+    stop: Any,
+    x: Any,
+    step: Any,
+    j: Any,
+    e: Any,
+    out: Any,
+) -> Any:
+    """out[(e + c) * LANES + lane] += the sum of weights_ij (x_i - x_j)^2 over `columns` columns from j on.
+
+    For the rows i in start .. stop, multiples of LANES, and four coordinates x[(e + c) * step + i];
+    weights[place + ld * (column - j) + i].
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        w, points, found = (data(context, builder, signature, args, n) for n in (0, 6, 10))
+        place, ld, columns, start, stop = args[1:6]
+        step, j, e = args[7:10]
+        v = Vectors(builder)
+
+        def plus(at: Any, n: int) -> Any:
+            return builder.add(at, ir.Constant(at.type, n))
+
+        lines = [builder.mul(plus(e, c), step) for c in range(4)]
+        places = [builder.mul(plus(e, c), ir.Constant(e.type, LANES)) for c in range(4)]
+        held = sums(builder, [v.load(found, at) for at in places])
+        with cgutils.for_range(builder, columns) as loop:
+            centres = [v.load_splat(points, builder.add(line, builder.add(j, loop.index))) for line in lines]
+            column = builder.add(place, builder.mul(loop.index, ld))
+            with cgutils.for_range_slice(builder, start, stop, ir.Constant(start.type, LANES), start.type) as (i, _):
+                weight = v.load(w, builder.add(column, i))
+                for line, centre, total in zip(lines, centres, held, strict=True):
+                    difference = builder.fsub(v.load(points, builder.add(line, i)), centre)
+                    weighted = builder.fmul(weight, difference)
+                    builder.store(v.fma(weighted, difference, builder.load(total)), total)
+        for at, total in zip(places, held, strict=True):
+            v.store(builder.load(total), found, at)
+        return context.get_dummy_value()
+
+    n = types.intp
+    return types.void(weights, n, n, n, n, n, x, n, n, n, out), codegen
+
+
+@intrinsic
+def lane_total(typingctx: Any, x: Any, place: Any) -> Any:
+    """The sum of x[place : place + LANES], by halves."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        v = Vectors(builder)
+        return v.total(v.load(data(context, builder, signature, args, 0), args[1]))
+
+    return types.float64(x, types.intp), codegen
+
+
+# --- the exponential ------------------------------------------------------------------------------------------------
+
+_SHIFT = 6755399441055744.0  # 1.5 * 2^52: a small number added to it is rounded to an integer, in the lowest bits
+
+
+@intrinsic
+def _power_of_two(typingctx: Any, shifted: Any) -> Any:
+    """2^n as a float64 from _SHIFT + n, by moving the lowest bits into the exponent."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        integer = ir.IntType(64)
+        exponent = builder.add(builder.bitcast(args[0], integer), ir.Constant(integer, 1023))
+        return builder.bitcast(builder.shl(exponent, ir.Constant(integer, 52)), ir.DoubleType())
+
+    return types.float64(types.float64), codegen
 
 
 @njit(inline="always")
 def exp_nonpositive(x):
-    """exp(x) for x <= 0, within a few units in the last place; stays at exp(-87) = 1.6e-38 below -87.
+    """exp(x) for x <= 0, within two units in the last place; stays at exp(-87) = 1.6e-38 below -87.
 
-    x = n ln 2 + r with |r| <= ln 2 / 2, a Taylor polynomial in r, and 2^n through the exponent bits. Numba calls the C
-    library for each math.exp, which the compiler cannot vectorise; this it can.
+    x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and 2^n through the exponent bits. Numba calls the C library
+    for each math.exp, which the compiler cannot vectorise; this it can, conversions to integers apart. The polynomial
+    is 1 + r + r^2 q(r), with q from interpolation at Chebyshev's points, right to 2e-17; it is summed by pairs, not
+    term by term, where every step would wait for the one before.
     """
     x = max(x, -87.0)
-    n = math.floor(x * 1.4426950408889634 + 0.5)
+    shifted = x * 1.4426950408889634 + _SHIFT
+    n = shifted - _SHIFT
     r = (x - n * 0.693359375) + n * 2.12194440054690583e-4
-    p = r * (1 / 6227020800) + 1 / 479001600
-    p = p * r + 1 / 39916800
-    p = p * r + 1 / 3628800
-    p = p * r + 1 / 362880
-    p = p * r + 1 / 40320
-    p = p * r + 1 / 5040
-    p = p * r + 1 / 720
-    p = p * r + 1 / 120
-    p = p * r + 1 / 24
-    p = p * r + 1 / 6
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    return p * _power_of_two(np.int32(n))
+    r2 = r * r
+    r4 = r2 * r2
+    low = (0.5000000000000001 + 0.16666666666666669 * r) + (0.041666666666624164 + 0.008333333333330065 * r) * r2
+    high = (0.0013888888917196719 + 0.00019841269863040545 * r) + (
+        2.4801521322368692e-05 + 2.7557268480310024e-06 * r
+    ) * r2
+    q = (low + high * r4) + (2.762007587998348e-07 + 2.510037583256132e-08 * r) * (r4 * r4)
+    return ((1.0 + r) + q * r2) * _power_of_two(shifted)

@@ -44,6 +44,9 @@ KERNELS: dict[str, Kernel] = {
 }
 
 
+STEEP = 1  # the code of the kernel whose slope grows without bound as the distance goes to zero, Matern 1/2
+
+
 def find_kernel(name: Any) -> Kernel:
     """The kernel of that name, or an error that shows the nearest names."""
     if name in KERNELS:
@@ -71,11 +74,10 @@ def profile(kernel: Kernel, r2: np.ndarray, log_shape: np.ndarray) -> Profile:
 
     What is found for r2[i] does not depend on the other entries.
     """
-    r2 = np.ascontiguousarray(r2, dtype=np.float64)
-    flat = r2.reshape(len(r2), math.prod(r2.shape[1:]))
-    found = [np.empty_like(flat) for _ in range(3)]
-    _profiles(kernel.code, np.exp(log_shape), flat, *found)
-    value, slope, shape_slope = (x.reshape(r2.shape) for x in found)
+    value = np.array(r2, dtype=np.float64, order="C")
+    slope, shape_slope = np.empty_like(value), np.empty_like(value)
+    flat = (x.reshape(len(x), math.prod(x.shape[1:])) for x in (value, slope, shape_slope))
+    _profiles(kernel.code, np.exp(log_shape), *flat)
     return Profile(value, slope, shape_slope if kernel.shapes else None)
 
 
@@ -123,28 +125,61 @@ def _rational_quadratic(r2, alpha):
     return value, -0.5 * value / (1 + u), alpha * value * (u / (1 + u) - log_base)
 
 
-@njit(nogil=True, fastmath={"contract", "nnan", "ninf", "nsz"}, error_model="numpy")
-def evaluate_profile(code, shape, r2, n, value, slope, shape_slope):
-    """Write value and slope (and shape_slope, for kernels that have it) of r2[:n] for the kernel with that code."""
+_FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "nnan", "ninf", "nsz"}}
+
+
+def _over_columns(scalar):
+    """Make `evaluate`, see `evaluate_profile`, of a kernel without shape parameters."""
+
+    @njit(**_FAST)
+    def evaluate(values, ld, m, columns, slopes, keep):
+        for j in range(columns):
+            start = j // 4 * 4
+            # unsigned, or Numba looks at every index for a negative one, and nothing is vectorised
+            first, place = np.uint64(j * ld + start), np.uint64(j * keep + start)
+            for i in range(np.uint64(m - start)):
+                values[first + i], slopes[place + i] = scalar(values[first + i])
+
+    return evaluate
+
+
+_evaluate_rbf = _over_columns(_rbf)
+_evaluate_matern12 = _over_columns(_matern12)
+_evaluate_matern32 = _over_columns(_matern32)
+_evaluate_matern52 = _over_columns(_matern52)
+
+
+@njit(**_FAST)
+def _evaluate_rational_quadratic(shape, values, ld, m, columns, slopes, keep, shape_slopes):
+    for j in range(columns):
+        start = j // 4 * 4
+        first, place = np.uint64(j * ld + start), np.uint64(j * keep + start)
+        for i in range(np.uint64(m - start)):
+            values[first + i], slopes[place + i], shape_slopes[place + i] = _rational_quadratic(
+                values[first + i], shape[0]
+            )
+
+
+@njit(**_FAST)
+def evaluate_profile(code, shape, values, ld, m, columns, slopes, keep, shape_slopes):
+    """Write the kernel with that code over squared distances: the lower triangle of the first columns of a matrix.
+
+    These are values[j * ld + i] from row j, or up to three before it, to row m, a multiple of four. The slopes go to
+    slopes[j * keep + i] and, for kernels that have a shape parameter, to shape_slopes[j * keep + i].
+    """
     if code == 0:
-        for i in range(n):
-            value[i], slope[i] = _rbf(r2[i])
+        _evaluate_rbf(values, ld, m, columns, slopes, keep)
     elif code == 1:
-        for i in range(n):
-            value[i], slope[i] = _matern12(r2[i])
+        _evaluate_matern12(values, ld, m, columns, slopes, keep)
     elif code == 2:
-        for i in range(n):
-            value[i], slope[i] = _matern32(r2[i])
+        _evaluate_matern32(values, ld, m, columns, slopes, keep)
     elif code == 3:
-        for i in range(n):
-            value[i], slope[i] = _matern52(r2[i])
+        _evaluate_matern52(values, ld, m, columns, slopes, keep)
     else:
-        alpha = shape[0]
-        for i in range(n):
-            value[i], slope[i], shape_slope[i] = _rational_quadratic(r2[i], alpha)
+        _evaluate_rational_quadratic(shape, values, ld, m, columns, slopes, keep, shape_slopes)
 
 
 @compiled(error_model="numpy")
-def _profiles(code, shape, r2, value, slope, shape_slope):
-    for i in range(len(r2)):
-        evaluate_profile(code, shape, r2[i], r2.shape[1], value[i], slope[i], shape_slope[i])
+def _profiles(code, shape, values, slopes, shape_slopes):
+    for i in range(len(values)):
+        evaluate_profile(code, shape, values[i], 0, values.shape[1], 1, slopes[i], 0, shape_slopes[i])

@@ -45,9 +45,10 @@ def kernel_value(name: str, r2: torch.Tensor, log_shape: torch.Tensor) -> torch.
 
 def correlations(name, log_lengths, log_shape, query, rows, ids) -> tuple[torch.Tensor, torch.Tensor]:
     """Between the neighbours (b, k, k), and between neighbours and query (b, k)."""
-    z = (tensor(rows)[torch.as_tensor(ids).clamp_min(0)] - tensor(query)[:, None]) / log_lengths.exp()
-    pairs = (z[:, :, None] - z[:, None]).square().sum(-1)
-    return kernel_value(name, pairs, log_shape), kernel_value(name, z.square().sum(-1), log_shape)
+    lengths, near = log_lengths.exp(), tensor(rows)[torch.as_tensor(ids).clamp_min(0)]
+    pairs = ((near[:, :, None] - near[:, None]) / lengths).square().sum(-1)
+    cross = ((near - tensor(query)[:, None]) / lengths).square().sum(-1)
+    return kernel_value(name, pairs, log_shape), kernel_value(name, cross, log_shape)
 
 
 def _identity_where_missing(matrix, there) -> torch.Tensor:

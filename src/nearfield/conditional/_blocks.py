@@ -23,10 +23,20 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from nearfield._compiled import compiled
-from nearfield._simd import COLUMNS, LANES, PANEL, _data, _Vectors
+from nearfield._simd import COLUMNS, LANES, PANEL, Vectors, data, sums
 from nearfield.conditional._cholesky import FLAGS, factorise, solve_back
-from nearfield.conditional._fused import JITTER, MOST_JITTER, aligned
-from nearfield.conditional._slopes import contract_kept, correlations, count_neighbours, cross_correlations, gather
+from nearfield.conditional._fused import JITTER, MOST_JITTER
+from nearfield.conditional._slopes import (
+    aligned,
+    column_length,
+    contract_slopes,
+    coordinates,
+    correlations,
+    count_neighbours,
+    cross_correlations,
+    gather,
+    rounded,
+)
 
 GROUP = 4  # sums that `_mix_4` makes at once
 
@@ -38,17 +48,17 @@ def _mix(group: int) -> Callable[..., Any]:
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        factors, vectors, out = (_data(context, builder, signature.args[n], args[n]) for n in (0, 3, 7))
+        factors, vectors, out = (data(context, builder, signature, args, n) for n in (0, 3, 7))
         stride, at, length, place, count, start, step = (args[n] for n in (1, 2, 4, 5, 6, 8, 9))
-        v = _Vectors(builder)
-        sums = [cgutils.alloca_once_value(builder, ir.Constant(v.type, [0.0] * LANES)) for _ in range(group)]
+        v = Vectors(builder)
+        held = sums(builder, [v.zero] * group)
         with cgutils.for_range(builder, count) as loop:
             vector = v.load(vectors, builder.add(builder.mul(loop.index, length), place))
             first = builder.add(builder.mul(loop.index, stride), at)
-            for g, total in enumerate(sums):
+            for g, total in enumerate(held):
                 factor = v.load_splat(factors, builder.add(first, ir.Constant(at.type, g)))
                 builder.store(v.fma(factor, vector, builder.load(total)), total)
-        for g, total in enumerate(sums):
+        for g, total in enumerate(held):
             v.store(builder.load(total), out, builder.add(start, builder.mul(step, ir.Constant(step.type, g))))
         return context.get_dummy_value()
 
@@ -74,11 +84,6 @@ def _mix(group: int) -> Callable[..., Any]:
 
 _mix_1 = _mix(1)
 _mix_4 = _mix(GROUP)
-
-
-@njit(**FLAGS)
-def _rounded(n, unit):
-    return (n + unit - 1) // unit * unit
 
 
 @njit(**FLAGS)
@@ -109,7 +114,7 @@ def _fill(values, cross, near, tiles, targets, noises, extra, a, ld, n, m, below
     for j in range(n):
         for p in range(outputs):
             column = (j * outputs + p) * ld
-            i = max(n - _rounded(n - j, GROUP), 0)  # from above the diagonal, if that makes whole groups
+            i = max(n - rounded(n - j, GROUP), 0)  # from above the diagonal, if that makes whole groups
             while (n - i) % GROUP:
                 for h in range(wide - LANES, -1, -LANES):
                     start = column + i * outputs + h
@@ -195,16 +200,14 @@ def forward(
     """
     _, k, outputs = targets.shape
     latents, d = inverse_lengths.shape
-    kp, below = _rounded(k * outputs, LANES), _rounded(outputs + 1, LANES)
-    ld, near = kp + below, _rounded(k, LANES) + LANES  # column lengths of K and of the correlations
+    kp, below = rounded(k * outputs, LANES), rounded(outputs + 1, LANES)
+    ld, near = column_length(kp + below), column_length(k + LANES)  # column lengths of K and of the correlations
     a = aligned(kp * ld)
-    raw, x = aligned(d * near), aligned(d * near)
-    values = aligned(latents * k * near).reshape(latents, k * near)
+    raw, x = coordinates(d, near), coordinates(d, near)
+    values = aligned(latents * rounded(k, LANES) * near).reshape(latents, rounded(k, LANES) * near)
     cross = aligned(latents * near).reshape(latents, near)
-    slope, shape_slope, r2 = aligned(near), aligned(near), aligned(near)
-    inverse = np.empty(PANEL)
-    lines = aligned(kp * LANES)
-    solved = aligned((outputs + 1) * kp).reshape(outputs + 1, kp)
+    slope, shape_slope = aligned(near), aligned(near)
+    inverse, lines, solved = aligned(PANEL), aligned(kp * LANES), aligned((outputs + 1) * ld)
     part, total = np.empty(below * below), np.empty(below * below)
     unit, top = np.ones(d), 0.0
     for p in range(outputs):
@@ -216,12 +219,12 @@ def forward(
         if n < 0:
             return n
         n = min(n, most)
-        mi, m = _rounded(n, LANES), _rounded(n * outputs, LANES)
+        mi, m = rounded(n, LANES), rounded(n * outputs, LANES)
         gather(rows, query[r], unit, ids[r], n, mi, near, raw)
         for q in range(latents):
             _scale(raw, inverse_lengths[q], near, mi, x)
-            correlations(code, shape, x, near, d, n, mi, values[q], slope, shape_slope, 0, r2)
-            cross_correlations(code, shape, x, near, d, mi, cross[q], slope, shape_slope, r2)
+            correlations(code, shape, x, near, d, mi, values[q], slope, shape_slope, 0)
+            cross_correlations(code, shape, x, near, d, mi, cross[q], slope, shape_slope)
             for j in range(n):
                 values[q, j * near + j] = 1
         extra, done = 0.0, False
@@ -238,10 +241,10 @@ def forward(
             solve_back(a, ld, m, outputs + 1, lines, solved)
             for p in range(outputs):
                 for i in range(k):
-                    alpha[r, p, i] = solved[outputs, i * outputs + p] if i < n else 0
+                    alpha[r, p, i] = solved[outputs * ld + i * outputs + p] if i < n else 0
                 for s in range(outputs):
                     for i in range(k):
-                        beta[r, p, s, i] = solved[s, i * outputs + p] if i < n else 0
+                        beta[r, p, s, i] = solved[s * ld + i * outputs + p] if i < n else 0
     return 0
 
 
@@ -362,27 +365,26 @@ def backward(
     """
     outputs, k = d_targets.shape[2], d_targets.shape[1]
     latents, d = inverse_lengths.shape
-    ld, padded = _rounded(k, LANES) + LANES, mixing.shape[1]
-    count = _rounded(outputs + 1 + _rounded(outputs, GROUP), GROUP)  # slots: u, alpha, and v in whole groups
+    ld, padded = column_length(k + LANES), mixing.shape[1]
+    count = rounded(outputs + 1 + rounded(outputs, GROUP), GROUP)  # slots: u, alpha, and v in whole groups
     size = count * ld
-    raw, x = aligned(d * ld), aligned(d * ld)
+    raw, x = coordinates(d, ld), coordinates(d, ld)
     values, cross = aligned(ld * ld), aligned(ld)
-    slope, near_slope = aligned(ld * ld), aligned(ld)
-    shape_slope, near_shape_slope = aligned(ld * ld), aligned(ld)
-    r2, dc = aligned(ld), aligned(ld)
-    weights, sums = aligned(COLUMNS * ld), aligned(d * LANES)
+    slopes, near_slopes = (aligned(ld * ld), aligned(ld * ld)), (aligned(ld), aligned(ld))
+    totals, line, dc = aligned(ld), aligned(ld), aligned(ld)
+    parts = aligned(rounded(d, COLUMNS) * LANES)
     slots, sides = aligned(outputs * size), aligned(padded * size)
     products, given = aligned(size), aligned(size).reshape(ld, count)
-    gains, unit = np.zeros((outputs + 1, _rounded(outputs, GROUP))), np.ones(d)
+    gains, unit = np.zeros((outputs + 1, rounded(outputs, GROUP))), np.ones(d)
     own, w = slots.reshape(outputs, size), mixing.reshape(-1)
     for r in range(start, stop):
         n = count_neighbours(ids[r], len(rows))
         if n < 0:
             return n
         n = min(n, most)
-        m = _rounded(n, LANES)
+        m = rounded(n, LANES)
         gm, gc = g_mean[r], g_covariance[r]
-        _without_kernel(n, m, ld, alpha[r], beta[r], gm, gc, gains, own, weights, d_targets[r], d_noises[r])
+        _without_kernel(n, m, ld, alpha[r], beta[r], gm, gc, gains, own, line, d_targets[r], d_noises[r])
         for q in range(0, padded, GROUP):  # projections W_q' (.) of all slots
             for t in range(0, size, ld):
                 for i in range(t, t + m, LANES):
@@ -390,13 +392,13 @@ def backward(
         gather(rows, query[r], unit, ids[r], n, m, ld, raw)
         for q in range(latents):
             _scale(raw, inverse_lengths[q], ld, m, x)
-            correlations(code, shape, x, ld, d, n, m, values, slope, shape_slope, ld, r2)
-            cross_correlations(code, shape, x, ld, d, m, cross, near_slope, near_shape_slope, r2)
+            correlations(code, shape, x, ld, d, m, values, slopes[0], slopes[1], ld)
+            cross_correlations(code, shape, x, ld, d, m, cross, near_slopes[0], near_slopes[1])
             _mirror(values, ld, n, m)
             side = sides[q * size : (q + 1) * size]
             _by_mixing(q, n, m, ld, mixing, gm, gc, own, side, values, cross, given, products, dc, d_mixing[r])
-            contract_kept(
-                shape, x, ld, d, n, m, side, side[(outputs + 1) * ld :], outputs, dc, (slope, near_slope),
-                (shape_slope, near_shape_slope), weights, sums, d_kernel[r, q],
+            contract_slopes(
+                code, shape, x, ld, d, m, side, side[(outputs + 1) * ld :], outputs, dc, slopes, near_slopes,
+                totals, line, parts, d_kernel[r, q],
             )  # fmt: skip
     return 0

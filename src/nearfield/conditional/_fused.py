@@ -25,13 +25,17 @@ from nearfield._compiled import compiled
 from nearfield._simd import COLUMNS, LANES, PANEL
 from nearfield.conditional._cholesky import FLAGS, factorise, solve_back
 from nearfield.conditional._slopes import (
+    aligned,
+    clear,
+    column_length,
     contract_slopes,
+    coordinates,
     correlations,
     count_neighbours,
     cross_correlations,
     gather,
     jacobian,
-    shape_jacobian,
+    rounded,
 )
 
 JITTER = 1e-10  # of the first retry, relative to the kernel's variance
@@ -39,39 +43,30 @@ MOST_JITTER = 1e3  # enough for any finite matrix
 
 
 @njit(**FLAGS)
-def aligned(size):
-    """An empty array that begins where a cache line does."""
-    array = np.empty(size + 8)
-    first = (64 - array.ctypes.data % 64) % 64 // 8
-    return array[first : first + size]
-
-
-@njit(**FLAGS)
-def _copy(base, ld, n, m, a):
-    """The lower triangle of the columns 0 .. n, as `correlations` fills it."""
-    for j in range(n):
-        for i in range(j * ld + (j // LANES) * LANES, j * ld + m):
+def _copy(base, ld, m, a):
+    """The lower triangle, as `correlations` fills it."""
+    for j in range(m):
+        for i in range(j * ld + j // LANES * LANES, j * ld + m):
             a[i] = base[i]
 
 
 @njit(**FLAGS)
 def _complete(a, ld, n, m, below, noises, f, extra, cross, targets, first, count):
-    """The diagonal and the rows below: the cross-covariances in row m, `count` targets after it, then zeros.
+    """The diagonal, the identity in the padding, and the rows below.
 
-    The noises are column f of (k, R), the targets the columns first .. first + count of (k, C).
+    These are the cross-covariances in row m, `count` targets after it, then zeros. The noises are column f of (k, R),
+    the targets the columns first .. first + count of (k, C).
     """
     for j in range(n):
         last = j * ld + m
-        for i in range(below):
-            a[last + i] = 0
+        clear(a, j * ld + n, last + below)
         a[j * ld + j] = 1 + noises[j, f] + extra
         a[last] = cross[j]
         if noises[j, f] != np.inf:  # a target that was not observed may be anything, even not a number
             for t in range(count):
                 a[last + 1 + t] = targets[j, first + t]
     for j in range(n, m):
-        for i in range((j // LANES) * LANES, m + below):
-            a[j * ld + i] = 0
+        clear(a, j * ld + j // LANES * LANES, j * ld + m + below)
         a[j * ld + j] = 1
 
 
@@ -122,41 +117,35 @@ def forward(
     factors = noises.shape[2]
     count = latents // factors  # targets of one factorisation
     d = query.shape[1]
-    kp = (k + LANES - 1) // LANES * LANES
-    below = (count + LANES) // LANES * LANES
-    ld = kp + below
+    kp, below = rounded(k, LANES), rounded(count + 1, LANES)
+    ld = column_length(kp + below)
     keep = ld if jacobians.size else 0
-    kept = max(kp * keep, ld)
-    a = aligned(kp * ld)
-    base = aligned(kp * ld if factors > 1 else 0)
-    x = aligned(d * ld)
-    slope, shape_slope = aligned(kept), aligned(kept)
-    cross, cross_slope, cross_shape_slope = aligned(ld), aligned(ld), aligned(ld)
-    r2 = aligned(ld)
-    inverse = np.empty(PANEL)
-    lines = aligned(kp * LANES)
-    solved = aligned((count + 1) * kp).reshape(count + 1, kp)
-    weights = aligned((2 * COLUMNS + 1) * ld)
-    sums = aligned(d * 2 * LANES)
+    a, base = aligned(kp * ld), aligned(kp * ld if factors > 1 else 0)
+    x = coordinates(d, ld)
+    slopes = aligned(max(kp * keep, ld)), aligned(max(kp * keep if shape.size else 0, ld))
+    cross, cross_slopes = aligned(ld), (aligned(ld), aligned(ld))
+    inverse, lines, solved = aligned(PANEL), aligned(kp * LANES), aligned((count + 1) * ld)
+    totals, near, half = aligned(ld), aligned(ld), aligned(ld)
+    sums = aligned(rounded(d, COLUMNS) * LANES)
     most = ks[-1]  # those behind it do not count
     for r in range(start, stop):
         n = count_neighbours(ids[r], len(rows))
         if n < 0:
             return n
         n = min(n, most)
-        m = (n + LANES - 1) // LANES * LANES
+        m = rounded(n, LANES)
         gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
-        cross_correlations(code, shape, x, ld, d, m, cross, cross_slope, cross_shape_slope, r2)
+        cross_correlations(code, shape, x, ld, d, m, cross, cross_slopes[0], cross_slopes[1])
         if factors > 1:
-            correlations(code, shape, x, ld, d, n, m, base, slope, shape_slope, keep, r2)
+            correlations(code, shape, x, ld, d, m, base, slopes[0], slopes[1], keep)
         for f in range(factors):
             first = f * count
             extra, done = 0.0, False
             while not done and extra < MOST_JITTER:
                 if factors > 1:
-                    _copy(base, ld, n, m, a)
+                    _copy(base, ld, m, a)
                 else:
-                    correlations(code, shape, x, ld, d, n, m, a, slope, shape_slope, keep, r2)
+                    correlations(code, shape, x, ld, d, m, a, slopes[0], slopes[1], keep)
                 _complete(a, ld, n, m, below, noises[r], f, extra, cross, targets[r], first, count)
                 done = factorise(a, ld, m, below, inverse)
                 if not done:
@@ -170,15 +159,15 @@ def forward(
             if differentiate:
                 solve_back(a, ld, m, count + 1, lines, solved)
                 for i in range(k):
-                    beta[r, f, i] = solved[0, i] if i < n else 0
+                    beta[r, f, i] = solved[i] if i < n else 0
                 for t in range(count):
                     for i in range(k):
-                        alpha[r, first + t, i] = solved[t + 1, i] if i < n else 0
+                        alpha[r, first + t, i] = solved[(t + 1) * ld + i] if i < n else 0
         if keep:
-            full_beta, full_alpha, out = solved[0], solved[1], jacobians[r]
-            jacobian(x, ld, d, n, m, slope, cross_slope, full_alpha, full_beta, weights, sums, out)
-            if shape.size:
-                shape_jacobian(ld, n, shape_slope, cross_shape_slope, full_alpha, full_beta, out[:, d])
+            jacobian(
+                code, shape, x, ld, d, m, slopes, cross_slopes, solved[ld:], solved, a, totals, near, half, sums,
+                jacobians[r],
+            )  # fmt: skip
     return 0
 
 
@@ -208,18 +197,18 @@ def _without_kernel(n, ld, count, alpha, beta, gm, gv, gq, with_quad, u, dt, dv)
 
 @njit(**FLAGS)
 def _by_correlations(n, m, ld, alpha, beta, gv, gq, pairs, u, v, dc):
-    """dK = sum_p u_p v_p' + v_p u_p' and dc, summed over the latent functions; u as `_without_kernel` leaves it."""
-    dc[:m] = 0
+    """dK = sum_p (u_p v_p' + v_p u_p') / 2 and dc, over the latent functions; u as `_without_kernel` leaves it."""
     factors = len(beta)
+    clear(dc, 0, m)
     for p in range(pairs):
         for i in range(n):
             place = p * ld + i
             if p < factors:  # g_v beta beta' - g_m (alpha beta' + beta alpha') / 2
                 dc[i] -= u[place] + gv[p] * beta[p, i]
-                u[place], v[place] = u[place] / 2, beta[p, i]
+                v[place] = beta[p, i]
             else:  # -g_q alpha alpha'
                 a = alpha[p - factors, i]
-                u[place], v[place] = -gq[p - factors] * a / 2, a
+                u[place], v[place] = -gq[p - factors] * a, a
         for i in range(p * ld + n, p * ld + m):
             u[i], v[i] = 0, 0
 
@@ -252,31 +241,35 @@ def backward(
     """
     _, k, factors = d_noises.shape
     d = query.shape[1]
-    ld = (k + LANES - 1) // LANES * LANES + LANES
+    ld = column_length(rounded(k, LANES) + LANES)
     count = alpha.shape[1] // factors
     pairs = factors + (alpha.shape[1] if with_quad else 0)
-    x = aligned(d * ld)
-    value, r2 = aligned(ld), aligned(ld)
-    slope, shape_slope = aligned(COLUMNS * ld), aligned(COLUMNS * ld)
-    sums = aligned(d * LANES)
+    rebuild = with_quad or not jacobians.size
+    size = rounded(k, LANES) * ld if rebuild else 0
+    x = coordinates(d, ld)
+    values, slopes = aligned(size), (aligned(size), aligned(size if shape.size else ld))
+    cross, cross_slopes = aligned(ld), (aligned(ld), aligned(ld))
+    totals, near, sums = aligned(ld), aligned(ld), aligned(rounded(d, COLUMNS) * LANES)
     u, v, dc = aligned(pairs * ld), aligned(pairs * ld), aligned(ld)
     for r in range(start, stop):
         n = count_neighbours(ids[r], len(rows))
         if n < 0:
             return n
         n = min(n, most)
-        m = (n + LANES - 1) // LANES * LANES
+        m = rounded(n, LANES)
         _without_kernel(
             n, ld, count, alpha[r], beta[r], g_mean[r], g_variance[r], g_quad[r], with_quad,
             u, d_targets[r], d_noises[r],
         )  # fmt: skip
-        if jacobians.size and not with_quad:
+        if not rebuild:
             for e in range(d_kernel.shape[1]):
                 d_kernel[r, e] = g_mean[r, 0] * jacobians[r, 0, e] + g_variance[r, 0] * jacobians[r, 1, e]
-        else:
-            _by_correlations(n, m, ld, alpha[r], beta[r], g_variance[r], g_quad[r], pairs, u, v, dc)
-            gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
-            contract_slopes(
-                code, shape, x, ld, d, n, m, u, v, pairs, dc, value, slope, shape_slope, r2, sums, d_kernel[r]
-            )
+            continue
+        _by_correlations(n, m, ld, alpha[r], beta[r], g_variance[r], g_quad[r], pairs, u, v, dc)
+        gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
+        cross_correlations(code, shape, x, ld, d, m, cross, cross_slopes[0], cross_slopes[1])
+        correlations(code, shape, x, ld, d, m, values, slopes[0], slopes[1], ld)
+        contract_slopes(
+            code, shape, x, ld, d, m, u, v, pairs, dc, slopes, cross_slopes, totals, near, sums, d_kernel[r]
+        )
     return 0

@@ -1,7 +1,7 @@
-"""The kernel of one neighbourhood in compiled code: scaled coordinates, correlations, and their part of the gradient.
+"""What both closed forms make of one neighbourhood: scaled coordinates, correlations, and their part of the gradient.
 
-Coordinates are relative to the query, x[e * ld + i] for neighbour i, and zero at m, the number of neighbours rounded up
-to whole vectors. Matrices lie column by column, as in `_simd`, and only their lower triangles count. The gradient by
+Coordinates are x[e * ld + i] for neighbour i, and at i = m, the number of neighbours rounded up to whole vectors, those
+of the query. Matrices lie column by column, as in `_simd`, and only their lower triangles count. The gradient by
 the log length scales rests on d r2 / d log length = -2 (difference)^2.
 """
 
@@ -15,18 +15,56 @@ from numba import njit
 from nearfield._simd import (
     COLUMNS,
     LANES,
-    contract_1,
-    contract_4,
-    contract_both_1,
-    contract_both_4,
+    contract_differences,
+    contract_products,
+    lane_total,
     pair_weights,
-    squares_1,
-    squares_4,
+    squares,
+    squares_of_one,
+    squares_of_one_4,
 )
 from nearfield.conditional._cholesky import FLAGS
-from nearfield.kernels import evaluate_profile
+from nearfield.kernels import STEEP, evaluate_profile
 
 NOT_A_ROW, GAP = -1, -2  # what `count_neighbours` says of ids that are wrong
+
+
+@njit(**FLAGS)
+def rounded(n, unit):
+    return (n + unit - 1) // unit * unit
+
+
+@njit(**FLAGS)
+def column_length(n):
+    """Numbers from one column to the next for n numbers a column: whole vectors, an odd number of them.
+
+    With an even number, columns would compete for the same few lines of the cache.
+    """
+    vectors = rounded(n, LANES) // LANES
+    return (vectors + 1 - vectors % 2) * LANES
+
+
+@njit(**FLAGS)
+def aligned(size):
+    """An empty array that begins where a cache line does."""
+    array = np.empty(size + 8)
+    first = (64 - array.ctypes.data % 64) % 64 // 8
+    return array[first : first + size]
+
+
+@njit(**FLAGS)
+def clear(x, start, stop):
+    for i in range(start, stop):
+        x[i] = 0
+
+
+@njit(**FLAGS)
+def coordinates(d, ld):
+    """Room for d coordinates, rounded up to whole tiles; those beyond d are zero and stay so."""
+    x = aligned(rounded(d, COLUMNS) * ld)
+    for i in range(d * ld, x.size):
+        x[i] = 0
+    return x
 
 
 @njit(**FLAGS)
@@ -49,181 +87,159 @@ def count_neighbours(ids, rows):
 
 @njit(**FLAGS)
 def gather(rows, query, inverse_lengths, ids, n, m, ld, x):
-    """x[e, i] = scaled coordinate e of neighbour i < n relative to the query; zero beyond, so at m, the query."""
-    d = query.shape[0]
-    for i in range(n):
-        row = np.uint64(ids[i])  # unsigned, or Numba looks at every index for a negative one
-        for e in range(d):
-            x[np.uint64(e * ld + i)] = (rows[row, np.uint64(e)] - query[e]) * inverse_lengths[e]
-    for e in range(d):
-        for i in range(n, m + LANES):
-            x[np.uint64(e * ld + i)] = 0
+    """x[e * ld + i] = scaled coordinate e of neighbour i < n, and of the query at i = m; else zero, to m + LANES.
 
-
-@njit(**FLAGS)
-def squared_distances(x, ld, d, j, start, stop, r2):
-    """r2[i] = sum_e (x[e, i] - x[e, j])^2 for i in start .. stop, both multiples of LANES."""
-    i = start
-    while i + 4 * LANES <= stop:
-        squares_4(x, ld, d, j, i, r2)
-        i += 4 * LANES
-    while i < stop:
-        squares_1(x, ld, d, j, i, r2)
-        i += LANES
-
-
-@njit(**FLAGS)
-def correlations(code, shape, x, ld, d, n, m, a, slope, shape_slope, keep, r2):
-    """Fill the columns 0 .. n of the lower triangle with the kernel of scale one, but for the diagonal.
-
-    The slopes of column j go to `slope[j * keep:]`: with keep = ld they make a matrix, zero on and above the diagonal
-    and in the padding, with keep = 0 each column overwrites the last.
+    They are relative to one of the neighbours: then those of neighbours that are close together are small numbers,
+    wherever the query is.
     """
-    for j in range(n):
-        start = (j // LANES) * LANES
-        first, last, kept = j * ld + start, j * ld + m, j * keep
-        squared_distances(x, ld, d, j, start, m, r2)
-        evaluate_profile(
-            code, shape, r2[start:], m - start, a[first:last], slope[kept + start :], shape_slope[kept + start :]
-        )
-        for i in range(j * ld + n, last):
-            a[i] = 0
-        for i in range(kept + start, kept + j + 1):
-            slope[i] = 0
+    origin = query if n == 0 else rows[ids[n // 2]]
+    whole = n // LANES * LANES
+    for i in range(0, whole, LANES):  # unsigned, or Numba looks at every index for a negative one
+        r0, r1, r2, r3 = np.uint64(ids[i]), np.uint64(ids[i + 1]), np.uint64(ids[i + 2]), np.uint64(ids[i + 3])
+        r4, r5, r6, r7 = np.uint64(ids[i + 4]), np.uint64(ids[i + 5]), np.uint64(ids[i + 6]), np.uint64(ids[i + 7])
+        for e in range(np.uint64(query.size)):
+            start, scale, at = origin[e], inverse_lengths[e], e * np.uint64(ld) + np.uint64(i)
+            x[at] = (rows[r0, e] - start) * scale
+            x[at + np.uint64(1)] = (rows[r1, e] - start) * scale
+            x[at + np.uint64(2)] = (rows[r2, e] - start) * scale
+            x[at + np.uint64(3)] = (rows[r3, e] - start) * scale
+            x[at + np.uint64(4)] = (rows[r4, e] - start) * scale
+            x[at + np.uint64(5)] = (rows[r5, e] - start) * scale
+            x[at + np.uint64(6)] = (rows[r6, e] - start) * scale
+            x[at + np.uint64(7)] = (rows[r7, e] - start) * scale
+    for e in range(query.size):
+        start, scale = origin[e], inverse_lengths[e]
+        clear(x, e * ld + n, e * ld + m + LANES)
+        for i in range(whole, n):
+            x[e * ld + i] = (rows[ids[i], e] - start) * scale
+        x[e * ld + m] = (query[e] - start) * scale
+
+
+@njit(**FLAGS)
+def correlations(code, shape, x, ld, d, m, a, slope, shape_slope, keep):
+    """Fill the columns 0 .. m of the lower triangle with the kernel of scale one; what is beyond n has no meaning.
+
+    The slopes of column j go to `slope[j * keep :]`: with keep = ld they make a matrix, zero on and above the diagonal,
+    with keep = 0 each column overwrites the last.
+    """
+    for j in range(0, m, COLUMNS):
+        for i in range(j // LANES * LANES, m, LANES):
+            squares(x, ld, d, i, j, a, j * ld + i, ld)
+    evaluate_profile(code, shape, a, ld, m, m, slope, keep, shape_slope)
     if keep:
-        for j in range(n, m):
-            for i in range(j * keep + (j // LANES) * LANES, j * keep + m):
-                slope[i] = 0
+        for j in range(m):
+            clear(slope, j * keep + j // LANES * LANES, j * keep + j + 1)
+            if shape.size:
+                clear(shape_slope, j * keep + j // LANES * LANES, j * keep + j + 1)
 
 
 @njit(**FLAGS)
-def cross_correlations(code, shape, x, ld, d, m, cross, slope, shape_slope, r2):
+def cross_correlations(code, shape, x, ld, d, m, cross, slope, shape_slope):
     """The same between the neighbours and the query."""
-    squared_distances(x, ld, d, m, 0, m, r2)
-    evaluate_profile(code, shape, r2, m, cross, slope, shape_slope)
+    i = 0
+    while i + 4 * LANES <= m:
+        squares_of_one_4(x, ld, d, i, m, cross, i, 0)
+        i += 4 * LANES
+    while i < m:
+        squares_of_one(x, ld, d, i, m, cross, i, 0)
+        i += LANES
+    evaluate_profile(code, shape, cross, 0, m, 1, slope, 0, shape_slope)
 
 
 @njit(**FLAGS)
-def _total(values, start, stop):
+def _total(values, n):
     total = 0.0
-    for i in range(start, stop):
+    for i in range(n):
         total += values[i]
     return total
 
 
 @njit(**FLAGS)
-def _contract(x, ld, d, j, columns, start, m, weights, sums):
-    e = 0
-    while e + 4 <= d:
-        contract_4(x, ld, e, j, columns, start, m, weights, sums)
-        e += 4
-    while e < d:
-        contract_1(x, ld, e, j, columns, start, m, weights, sums)
-        e += 1
+def weigh(slope, ld, m, u, v, pairs, weights, totals):
+    """weights = slope * sum_p (u_p v_p' + v_p u_p') below the diagonal; totals[i]: all of row i and column i."""
+    clear(totals, 0, m)
+    for j in range(0, m, 4):
+        pair_weights(slope, ld, j, j // LANES * LANES, m, u, v, pairs, weights, totals)
 
 
 @njit(**FLAGS)
-def _contract_both(x, ld, d, j, columns, start, m, weights, sums):
-    e = 0
-    while e + 4 <= d:
-        contract_both_4(x, ld, e, j, columns, start, m, weights, sums)
-        e += 4
-    while e < d:
-        contract_both_1(x, ld, e, j, columns, start, m, weights, sums)
-        e += 1
+def contract(code, x, ld, d, m, weights, totals, near, sums, out):
+    """out[e] = sum_{i > j} weights_ij (x[e, i] - x[e, j])^2 + sum_i near_i (x[e, i] - x[e, m])^2.
+
+    `totals` are those of `weigh`, and get `near` added. By products, which costs half of the differences:
+
+        sum_i x_i ((totals_i + near_i) x_i - 2 sum_j weights_ij x_j - 2 near_i x_m) + x_m^2 sum_i near_i
+
+    but not where a kernel's slope grows without bound as two neighbours approach: what is left of large numbers would
+    be lost.
+    """
+    clear(sums, 0, rounded(d, COLUMNS) * LANES)
+    if code == STEEP:
+        for e in range(0, d, 4):
+            contract_differences(near, 0, 0, 1, 0, m, x, ld, m, e, sums)
+        for j in range(0, m, 4):
+            for e in range(0, d, 4):
+                contract_differences(weights, j * ld, ld, 4, j // LANES * LANES, m, x, ld, j, e, sums)
+        for e in range(d):
+            out[e] = lane_total(sums, e * LANES)
+    else:
+        whole = 0.0
+        for i in range(m):
+            totals[i] += near[i]
+            whole += near[i]
+        for i in range(0, m, LANES):
+            for e in range(0, d, COLUMNS):
+                contract_products(weights, ld, i, totals, near, x, ld, m, e, sums)
+        for e in range(d):
+            query = x[e * ld + m]
+            out[e] = lane_total(sums, e * LANES) + query * query * whole
 
 
 @njit(**FLAGS)
-def jacobian(x, ld, d, n, m, slope, cross_slope, alpha, beta, weights, sums, out):
-    """out[w, e] = d (mean, variance)[w] / d log length[e], from slopes that were kept."""
-    sums[:] = 0
-    half = weights[2 * COLUMNS * ld :]
+def jacobian(code, shape, x, ld, d, m, slopes, cross_slopes, alpha, beta, weights, totals, near, half, sums, out):
+    """out[w, e] = d (mean, variance)[w] / d log length e, and behind them by log shape.
+
+    `slopes` and `cross_slopes` are by squared distance and by log shape, of the pairs and of the cross-correlations.
+    `weights` is a matrix, `totals`, `near` and `half` are vectors; alpha and beta are zero in the padding.
+    """
     for i in range(m):
         half[i] = beta[i] / 2
-    for j in range(0, n, COLUMNS):  # alpha and beta are zero in the padding
-        start = (j // LANES) * LANES
-        pair_weights(slope, j * ld, ld, j, start, m, alpha, beta, 1, weights, 0)
-        pair_weights(slope, j * ld, ld, j, start, m, half, beta, 1, weights, COLUMNS * ld)
-        _contract_both(x, ld, d, j, COLUMNS, start, m, weights, sums)
+        near[i] = -cross_slopes[0][i] * alpha[i]
+    weigh(slopes[0], ld, m, alpha, beta, 1, weights, totals)
+    contract(code, x, ld, d, m, weights, totals, near, sums, out[0])
     for i in range(m):
-        weights[i], weights[COLUMNS * ld + i] = -cross_slope[i] * alpha[i], -cross_slope[i] * beta[i]
-    _contract_both(x, ld, d, m, 1, 0, m, weights, sums)
+        near[i] = -cross_slopes[0][i] * beta[i]
+    weigh(slopes[0], ld, m, half, beta, 1, weights, totals)
+    contract(code, x, ld, d, m, weights, totals, near, sums, out[1])
     for e in range(d):
-        first = e * 2 * LANES
-        out[0, e] = 2 * _total(sums, first, first + LANES)
-        out[1, e] = -4 * _total(sums, first + LANES, first + 2 * LANES)
-
-
-@njit(**FLAGS)
-def shape_jacobian(ld, n, shape_slope, cross_slope, alpha, beta, out):
-    """out[w] = d (mean, variance)[w] / d log shape."""
-    t0, t1 = 0.0, 0.0
-    for j in range(n):
-        for i in range(j + 1, n):
-            h = shape_slope[j * ld + i]
-            t0 -= h * (alpha[i] * beta[j] + beta[i] * alpha[j])
-            t1 += 2 * h * beta[i] * beta[j]
-        t0 += cross_slope[j] * alpha[j]
-        t1 -= 2 * cross_slope[j] * beta[j]
-    out[0], out[1] = t0, t1
-
-
-@njit(**FLAGS)
-def contract_slopes(code, shape, x, ld, d, n, m, u, v, pairs, dc, value, slope, shape_slope, r2, sums, out):
-    """out[e] by log length e, and behind them by log shape, from dK = sum_p u_p v_p' + v_p u_p' and dc.
-
-    The slopes are built anew, COLUMNS columns at a time, with u[p * ld + i] and v[p * ld + i], zero in the padding.
-    """
-    sums[:] = 0
-    by_shape = 0.0
-    for j in range(0, n, COLUMNS):
-        start = (j // LANES) * LANES
-        for c in range(COLUMNS):
-            first = c * ld + start
-            squared_distances(x, ld, d, j + c, start, m, r2)
-            evaluate_profile(code, shape, r2[start:], m - start, value, slope[first:], shape_slope[first:])
-            for i in range(first, c * ld + j + c + 1):
-                slope[i] = 0  # each pair once
-        pair_weights(slope, 0, ld, j, start, m, u, v, pairs, slope, 0)
-        _contract(x, ld, d, j, COLUMNS, start, m, slope, sums)
-        if shape.size:
-            pair_weights(shape_slope, 0, ld, j, start, m, u, v, pairs, shape_slope, 0)
-            for c in range(COLUMNS):
-                by_shape += 2 * _total(shape_slope, c * ld + j + c + 1, c * ld + m)
-    cross_correlations(code, shape, x, ld, d, m, value, slope, shape_slope, r2)
-    for i in range(m):
-        slope[i] *= dc[i] / 2  # each pair counts twice, the distances to the query once
-    _contract(x, ld, d, m, 1, 0, m, slope, sums)
-    for e in range(d):
-        out[e] = -4 * _total(sums, e * LANES, (e + 1) * LANES)
+        out[0, e] *= 2
+        out[1, e] *= -4
     if shape.size:
-        for i in range(n):
-            by_shape += dc[i] * shape_slope[i]
-        out[d] = by_shape
+        weigh(slopes[1], ld, m, half, beta, 1, weights, totals)
+        by_variance = _total(totals, m)
+        weigh(slopes[1], ld, m, alpha, beta, 1, weights, totals)
+        by_mean = -_total(totals, m) / 2
+        for i in range(m):
+            by_mean += cross_slopes[1][i] * alpha[i]
+            by_variance -= 2 * cross_slopes[1][i] * beta[i]
+        out[0, d], out[1, d] = by_mean, by_variance
 
 
 @njit(**FLAGS)
-def contract_kept(shape, x, ld, d, n, m, u, v, pairs, dc, slopes, shape_slopes, weights, sums, out):
-    """The same as `contract_slopes` from slopes that `correlations` kept, and dK = sum_p (u_p v_p' + v_p u_p') / 2.
+def contract_slopes(code, shape, x, ld, d, m, u, v, pairs, dc, slopes, cross_slopes, totals, near, sums, out):
+    """out[e] by log length e, and behind them by log shape, from dK = sum_p (u_p v_p' + v_p u_p') / 2 and dc.
 
-    `slopes` and `shape_slopes` are those of the pairs, a matrix, and of the cross-correlations, a vector.
+    As in `jacobian`, but the slopes are lost; u[p * ld + i], v[p * ld + i] and dc[i] are zero in the padding.
     """
-    sums[:] = 0
-    for j in range(0, n, COLUMNS):
-        start = (j // LANES) * LANES
-        pair_weights(slopes[0], j * ld, ld, j, start, m, u, v, pairs, weights, 0)
-        _contract(x, ld, d, j, COLUMNS, start, m, weights, sums)
     for i in range(m):
-        weights[i] = dc[i] * slopes[1][i]
-    _contract(x, ld, d, m, 1, 0, m, weights, sums)
+        near[i] = dc[i] * cross_slopes[0][i]
+    weigh(slopes[0], ld, m, u, v, pairs, slopes[0], totals)
+    contract(code, x, ld, d, m, slopes[0], totals, near, sums, out)
     for e in range(d):
-        out[e] = -2 * _total(sums, e * LANES, (e + 1) * LANES)
+        out[e] *= -2
     if shape.size:
-        by_shape = 0.0
-        for j in range(0, n, COLUMNS):
-            pair_weights(shape_slopes[0], j * ld, ld, j, (j // LANES) * LANES, m, u, v, pairs, weights, 0)
-            for c in range(min(COLUMNS, n - j)):
-                by_shape += _total(weights, c * ld + j + c + 1, c * ld + n)
-        for i in range(n):
-            by_shape += dc[i] * shape_slopes[1][i]
+        weigh(slopes[1], ld, m, u, v, pairs, slopes[1], totals)
+        by_shape = _total(totals, m) / 2
+        for i in range(m):
+            by_shape += dc[i] * cross_slopes[1][i]
         out[d] = by_shape
