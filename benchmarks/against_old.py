@@ -38,7 +38,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = "import numba, sklearn.base, scipy.linalg"
 PACKAGE = "from nearfield import GPRegressor"
 COMMAND = "from nearfield.cli import main; main()"
-Measured, Series = dict[str, float], dict[str, list[float]]
+Measured = dict[str, float]
+Series = dict[str, list[float]]
 
 
 @dataclass(frozen=True)

@@ -33,11 +33,10 @@ def lines(wanted: Wanted) -> Iterator[Sequence[str]]:
     data = wanted.data or ()
     for name in (*data, *([SHARE] if BIKES in data else [])):
         for seed in wanted.seeds or ():
-            yield [name, str(seed), *_cells(parts(name, seed), seed)]
+            yield [name, str(seed), *_cells(*parts(name, seed), seed)]
 
 
-def _cells(three: Sequence[Counted], seed: int) -> Iterator[str]:
-    train, _, test = three
+def _cells(train: Counted, validation: Counted, test: Counted, seed: int) -> Iterator[str]:
     trials = train.trials is not None
     given: tuple[dict[str, Any], ...] = tuple({"trials": p.trials} if trials else {} for p in (train, test))
     began = time.perf_counter()
@@ -47,7 +46,7 @@ def _cells(three: Sequence[Counted], seed: int) -> Iterator[str]:
     scores = CountScores.of(test.y, model.predict_dist(test.X, **given[1])).as_dict()
 
     def peer(method: Counter) -> str:
-        return f"{nll(method(*three, seed), test.y):.4f}"
+        return f"{nll(method(train, validation, test, seed), test.y):.4f}"
 
     yield f"{scores['nll']:.4f}"
     yield peer(beta_binomial if trials else glm)
