@@ -3,42 +3,67 @@
     python benchmarks/fit.py [--others] [--timeout 900]
 
 Prints the time of our fit, calibration included, over that of 300 SVGP steps (1024 inducing points, batch 256), and the
-time to predict the 4,000 test rows over that of 15 such steps. With --others, fits GPBoost (Vecchia) and MuyGPyS too,
-each in a process of its own, with time, peak memory and test scores.
+time to predict the 4,000 test rows in such steps. With --others, fits GPBoost (Vecchia) and MuyGPyS too, each method in
+a process of its own, with time, peak memory and test scores.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 
 import numpy as np
-import scipy.stats
-from _baselines import gpboost_vecchia, muygps, run_isolated, svgp_step_factory
-from _data import load, split
+from _data import Split, load, split
 from _timing import peak_rss_mb
 
+from experiments.methods import Settings
+from experiments.methods.svgp import Config, Training
+from experiments.process import DONE, run_limited
+from experiments.scoring import fit_and_score
+from experiments.task import Entry, Payload, Task
 from nearfield import GPRegressor
 from nearfield.datasets import robot_arm
-from nearfield.metrics import Scores
+
+OURS = Entry("nearfield, defaults", "loo-k-calibrated")
+OTHERS = (
+    Entry("GPBoost, Vecchia, 20 neighbours", "gpboost", options={"neighbours": (20,)}),
+    Entry(
+        "MuyGPyS, one length scale for all columns",
+        "muygps",
+        options={"kernels": ("isotropic",), "iterations": 100},
+    ),
+    Entry(
+        "MuyGPyS, one length scale per column, 100 iterations",
+        "muygps",
+        options={"kernels": ("anisotropic",), "iterations": 100},
+    ),
+)
 
 
-def scores(y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> str:
-    s = Scores.of(y, scipy.stats.norm(mean, std)).as_dict()
-    return f"RMSE {s['rmse']:.4f}, NLL {s['nll']:.3f}, CRPS {s['crps']:.4f}, 90 % covers {s['coverage_90']:.1%}"
+def measured(task: Task) -> Payload:
+    """Seconds, scores and what was chosen, and the peak memory of this process."""
+    if task.entry.method == OURS.method:
+        GPRegressor(max_steps=1).fit(*robot_arm(500))  # compiles, or reads the compiled code from its cache
+    return {**fit_and_score(task, split(*load(task.data), task.split)), "peak": peak_rss_mb()}
 
 
-def ours(dataset: str, seed: int):
-    """Fit and predict in this process: seconds of both, the model and its distributions."""
-    parts = split(*load(dataset), seed)
-    GPRegressor(max_steps=1).fit(*robot_arm(500))  # compiles, or reads the compiled code from its cache
-    began = time.perf_counter()
-    model = GPRegressor(random_state=seed).fit(parts.X_train, parts.y_train)
-    fitted = time.perf_counter()
-    dist = model.predict_dist(parts.X_test)
-    done = time.perf_counter()
-    result = Scores.of(parts.y_test, dist).as_dict()
-    return {**result, "fit": fitted - began, "predict": done - fitted, "k": model.k_, "peak": peak_rss_mb()}
+def svgp_step(parts: Split, dtype: str) -> Callable[[], None]:
+    """One training step of GPyTorch's SVGP as in its tutorial: Adam moves everything."""
+    config = Config(inducing=1024, betas=(1.0,), steps=10**6, batch=256, rate=0.01, dtype=dtype, natural=False)
+    Z = np.random.default_rng(0).permutation(parts.X)[: config.inducing]
+    return Training("svgp", Settings(), config, 1.0, Z, parts.X, parts.y, seed=0).step
+
+
+def line(name: str, found: Payload) -> str:
+    """One line of the table."""
+    if found["status"] != DONE:
+        return f"| {name} | {found['status']}: {found.get('message', 'limit of time')} | | | | | |"
+    scores, seconds = found["metrics"], found["seconds"]
+    return (
+        f"| {name} | {seconds['fit']:.1f} | {seconds['predict']:.1f} | {found['peak']:.0f} | {scores['rmse']:.4f} "
+        f"| {scores['nll']:.3f} | {scores['crps']:.4f} |"
+    )
 
 
 def main() -> None:
@@ -49,44 +74,29 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds for each of these")
     args = parser.parse_args()
     parts = split(*load(args.dataset), args.seed)
-
     for dtype in ("float32", "float64"):
-        step = svgp_step_factory(parts.X_train, parts.y_train, dtype=dtype)
+        step = svgp_step(parts, dtype)
         for _ in range(3):
             step()
         before = [_seconds(step) for _ in range(15)]
-        us = ours(args.dataset, args.seed)
-        after = [_seconds(step) for _ in range(15)]
-        svgp = float(np.median(before + after))
+        us = measured(Task("", OURS, args.dataset, args.seed))
+        svgp = float(np.median(before + [_seconds(step) for _ in range(15)]))
+        steps, to_predict = us["seconds"]["fit"] / svgp, us["seconds"]["predict"] / svgp
         print(f"SVGP step, {dtype}: {1e3 * svgp:.0f} ms")
-        steps = us["fit"] / svgp
-        print(f"  our fit {us['fit']:.1f} s = {steps:.0f} SVGP steps, {steps / 300:.2f} of 300 steps")
-        print(f"  our prediction {us['predict']:.2f} s = {us['predict'] / svgp:.1f} SVGP steps")
+        print(f"  our fit {us['seconds']['fit']:.1f} s = {steps:.0f} SVGP steps, {steps / 300:.2f} of 300 steps")
+        print(f"  our prediction {us['seconds']['predict']:.2f} s = {to_predict:.1f} SVGP steps", flush=True)
+    rows = f"{args.dataset}, {len(parts.y):,} rows to fit, {len(parts.y_test):,} to predict"
     print(
-        f"ours: k = {us['k']}, RMSE {us['rmse']:.4f}, NLL {us['nll']:.3f}, CRPS {us['crps']:.4f}, "
-        f"90 % covers {us['coverage_90']:.1%}"
+        f"\n| {rows} | fit, s | predict, s | peak memory, MB | RMSE | NLL | CRPS |\n|---|---:|---:|---:|---:|---:|---:|"
     )
-    if args.others:
-        alone = run_isolated(ours, (args.dataset, args.seed))
-        print(f"ours alone: fit {alone.result['fit']:.1f} s, peak {alone.peak_mb:.0f} MB")
-        for name, func, extra in (
-            ("GPBoost, Vecchia, 20 neighbours", gpboost_vecchia, ()),
-            ("MuyGPyS, isotropic", muygps, ()),
-            ("MuyGPyS, one length scale per column", muygps, (50, 500, True)),
-        ):
-            r = run_isolated(func, (parts.X_train, parts.y_train, parts.X_test, *extra), args.timeout)
-            if r.result is None:
-                print(f"{name}: {r.outcome} ({r.seconds:.0f} s)", flush=True)
-            else:
-                f = r.result
-                print(
-                    f"{name}: fit {f.fit_seconds:.1f} s, predict {f.predict_seconds:.1f} s, peak {r.peak_mb:.0f} MB, "
-                    f"{scores(parts.y_test, f.mean, f.std)}",
-                    flush=True,
-                )
+    for entry in (OURS, *(OTHERS if args.others else ())):
+        task = Task("", entry, args.dataset, args.seed, limit=args.timeout)
+        found = run_limited(measured, task, args.timeout)
+        k = f" (k = {found['chosen']['k']})" if entry is OURS and found["status"] == DONE else ""
+        print(line(entry.name + k, found), flush=True)
 
 
-def _seconds(func) -> float:
+def _seconds(func: Callable[[], object]) -> float:
     began = time.perf_counter()
     func()
     return time.perf_counter() - began

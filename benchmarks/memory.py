@@ -8,12 +8,14 @@ Each figure is the peak of a fresh process, libraries and data included.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from _baselines import run_isolated
 from _data import load
 from _timing import peak_rss_mb
 
+from experiments.process import DONE, run_limited
 from nearfield import GPRegressor
 from nearfield.datasets import robot_arm
 
@@ -24,7 +26,8 @@ def fit_all(name: str) -> dict[str, float]:
     before = peak_rss_mb()
     began = time.perf_counter()
     model = GPRegressor(random_state=0).fit(X, y)
-    return {"before": before, "seconds": time.perf_counter() - began, "k": model.k_, "rows": len(y)}
+    seconds = time.perf_counter() - began
+    return {"before": before, "peak": peak_rss_mb(), "seconds": seconds, "k": model.k_, "rows": len(y)}
 
 
 def predict_rows(n: int) -> dict[str, float]:
@@ -37,14 +40,22 @@ def predict_rows(n: int) -> dict[str, float]:
     return {"added": peak_rss_mb() - before, "data": n * 8 * 8 / 2**20}
 
 
+def alone(function: Callable[[Any], dict[str, float]], argument: Any) -> dict[str, Any]:
+    """What the function returns in a process of its own."""
+    found = run_limited(function, argument, limit=1800.0)
+    if found["status"] != DONE:
+        raise SystemExit(f"{function.__name__}({argument!r}) {found['status']}: {found.get('message', '')}")
+    return found
+
+
 def main() -> None:
-    r = run_isolated(fit_all, ("britain_magnetic",), timeout=1800)
-    print(f"fit of britain_magnetic, {r.result['rows']:,.0f} rows: {r.result['seconds']:.0f} s, k = {r.result['k']}")
-    print(f"  peak {r.peak_mb:.0f} MB, of which libraries and data {r.result['before']:.0f} MB")
+    r = alone(fit_all, "britain_magnetic")
+    print(f"fit of britain_magnetic, {r['rows']:,} rows: {r['seconds']:.0f} s, k = {r['k']}")
+    print(f"  peak {r['peak']:.0f} MB, of which libraries and data {r['before']:.0f} MB", flush=True)
     for n in (10_000, 100_000, 400_000):
-        r = run_isolated(predict_rows, (n,))
-        added, data = r.result["added"], r.result["data"]
-        print(f"predict {n:,} rows: {added:.0f} MB added to the peak; the inputs are {data:.0f} MB")
+        r = alone(predict_rows, n)
+        added, data = r["added"], r["data"]
+        print(f"predict {n:,} rows: {added:.0f} MB added to the peak; the inputs are {data:.0f} MB", flush=True)
 
 
 if __name__ == "__main__":

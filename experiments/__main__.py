@@ -1,12 +1,14 @@
-"""python -m experiments: run the paper's experiments, list them, build the report."""
+"""python -m experiments: run the paper's experiments, list them, build the report; print the README's tables."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from experiments.accuracy import TABLES, find
 from experiments.catalogue import EXPERIMENTS
 
 RESULTS, QUICK_RESULTS = Path("experiments/results"), Path("experiments/results-quick")
@@ -21,11 +23,12 @@ Out = Annotated[
 
 @app.command("list")
 def list_all() -> None:
-    """Show the experiments with their methods and data sets."""
+    """Show the experiments with their methods and data sets, and the tables."""
     for experiment in EXPERIMENTS.values():
         typer.echo(f"{experiment.name}: {experiment.title}, {experiment.splits} split(s)")
         typer.echo(f"  methods   {', '.join(entry.name for entry in experiment.entries)}")
         typer.echo(f"  data      {', '.join(experiment.data)}")
+    typer.echo(f"tables of the README: {', '.join(TABLES)}")
 
 
 @app.command()
@@ -78,8 +81,50 @@ def report(
         typer.echo(path)
 
 
+@app.command()
+def table(
+    name: Annotated[str, typer.Argument(help=f"A table of the README: {', '.join(TABLES)}.")],
+    data: Annotated[str | None, typer.Option("--data", "--datasets", help="Data sets, between commas.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds of the splits and fits, between commas.")] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Rows to score: test, or validation, on which choices between variants are made.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="Array of the data set whose values are kept together in a split.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Further argument of the estimator.")
+    ] = None,
+    openml: Annotated[bool, typer.Option("--openml", help="Fetch from OpenML what is not in the data folder.")] = False,
+) -> None:
+    """Print one of the README's tables of accuracy. Nothing is kept."""
+    from experiments.accuracy.table import Wanted
+
+    try:
+        wanted = Wanted(_several(data), _numbers(seeds), rows, by, dict(map(_setting, settings or ())), openml)
+        for line in find(name).markdown(wanted):
+            typer.echo(line)
+    except (ValueError, FileNotFoundError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 def _several(text: str | None) -> list[str] | None:
     return None if text is None else [part for part in text.split(",") if part]
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    return None if text is None else [int(part) for part in text.split(",")]
+
+
+def _setting(pair: str) -> tuple[str, Any]:
+    """Name and value; what is not JSON is text."""
+    name, equals, value = pair.partition("=")
+    if not equals:
+        raise ValueError(f"--set takes NAME=VALUE, not {pair!r}.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
 def _folder(out: Path | None, quick: bool) -> Path:

@@ -1,11 +1,11 @@
 """Our methods behind the protocol of `experiments.methods`, through the public API only.
 
-`loo-k` is the paper's: a Gaussian predictive. `loo-k-calibrated` is the default of GPRegressor. `mll-k` and `vecchia`
-differ from `loo-k` in what is maximised alone; `vecchia-random` has a better order of the rows than the paper's. Of
-classes, `tied` is the default of GPClassifier, `conjugate` has a weight for each row, `lognormal` is the paper's. Of
-several outputs, `loo-k` and `loo-k-calibrated` make a linear model of coregionalisation, the default of GPRegressor;
-`loo-k-independent` is calibrated too, with a kernel for each output. None of them uses the validation rows: k is chosen
-on training rows that are left out, or set by the option "k".
+`loo-k` is the paper's: the plain, Gaussian predictive. `loo-k-calibrated` is the default of GPRegressor. `mll-k` and
+`vecchia` differ from `loo-k` in what is maximised alone; `vecchia-random` has a better order of the rows than the
+paper's. Of classes, `tied` is the default of GPClassifier, `conjugate` has a weight for each row, `lognormal` is the
+paper's. Of several outputs, `loo-k` and `loo-k-calibrated` make a linear model of coregionalisation, the default of
+GPRegressor; `loo-k-independent` is calibrated too, with a kernel for each output. None of them uses the validation
+rows: k is chosen on training rows that are left out, or set by the option "k".
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ def _arguments(settings: Settings, own: Mapping[str, Any]) -> dict[str, Any]:
     return {**own, **quick, **settings.options, "verbose": False}
 
 
+def _chosen(model: Any) -> dict[str, Any]:
+    """Of any of our estimators: k, steps, and scores of left-out training rows."""
+    return {"k": int(model.k_), "steps": model.summary_.steps, "left_out": dict(model.summary_.left_out)}
+
+
 class Regression:
     """GPRegressor with the given arguments, those of `fit` apart; `model` is the estimator once fitted."""
 
@@ -40,7 +45,9 @@ class Regression:
         from nearfield import GPRegressor
 
         self.model = GPRegressor(random_state=seed, **self.arguments).fit(X, y, groups=self.groups)
-        self.chosen = {"k": int(self.model.k_), "steps": self.model.summary_.steps, "noise": self.model.noise_std_}
+        self.chosen = _chosen(self.model) | {"noise": self.model.noise_std_}
+        if y.ndim == 2:  # left-out rows may have refused to mix the outputs
+            self.chosen["mixed"] = self.model.mixing_ is not None
 
     def predict(self, X: Array, *, deadline: float | None = None) -> Prediction:
         dist = self.model.predict_dist(X)
@@ -60,7 +67,7 @@ class Classification:
         from nearfield import GPClassifier
 
         self.model = GPClassifier(random_state=seed, **self.arguments).fit(X, y)
-        self.chosen = {"k": int(self.model.k_), "steps": self.model.summary_.steps}
+        self.chosen = _chosen(self.model)
 
     def predict(self, X: Array, *, deadline: float | None = None) -> Prediction:
         probabilities = np.zeros((len(X), self.classes))
@@ -89,7 +96,7 @@ _OUTPUTS = "regression multivariate"
 OURS: dict[str, Method] = {
     method.name: method
     for method in (
-        _regression("loo-k", "LOO-k as in the paper, Gaussian predictive", _OUTPUTS, predictive="gaussian"),
+        _regression("loo-k", "LOO-k as in the paper, Gaussian predictive", _OUTPUTS, predictive="plain"),
         _regression(
             "loo-k-calibrated",
             "LOO-k with calibrated Student-t predictive, the default of GPRegressor",
@@ -103,18 +110,18 @@ OURS: dict[str, Method] = {
             predictive="calibrated",
             outputs="independent",
         ),
-        _regression("mll-k", "likelihood of each row with its k neighbours", predictive="gaussian", objective="mll"),
+        _regression("mll-k", "likelihood of each row with its k neighbours", predictive="plain", objective="mll"),
         _regression(
             "vecchia",
             "Vecchia's likelihood, rows in the order of the first principal component, as in the paper",
-            predictive="gaussian",
+            predictive="plain",
             objective="vecchia",
             ordering="pca",
         ),
         _regression(
             "vecchia-random",
             "Vecchia's likelihood, rows in random order",
-            predictive="gaussian",
+            predictive="plain",
             objective="vecchia",
             ordering="random",
         ),

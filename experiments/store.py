@@ -15,7 +15,7 @@ from typing import Any
 from experiments.task import Task
 
 _PACKAGES = (
-    "nearfield", "numpy", "scipy", "scikit-learn", "torch", "numba", "faiss-cpu", "gpytorch", "gpboost", "MuyGPyS",
+    "nearfield", "numpy", "scipy", "scikit-learn", "torch", "numba", "gpytorch", "gpboost", "MuyGPyS",
     "catboost", "ngboost",
 )  # fmt: skip
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks._data import standardised
 from experiments.catalogue import EXPERIMENTS
-from experiments.data import Split, load, split
+from experiments.data import Split, load, split, standardised
 from experiments.scoring import fit_and_score, fit_and_score_outputs
 from experiments.synthetic import UNWARPED, WARPINGS, prior_draw, with_twins
 from experiments.task import TWINS, Payload, Task

@@ -213,19 +213,40 @@ def test_entries_with_options_are_found_among_several_experiments(two_tables):
     ]  # fmt: skip
 
 
-def test_splits_are_those_of_the_benchmarks(two_tables):
-    from benchmarks._data import split as theirs
+def test_splits_are_those_that_all_results_were_made_with():
+    """Other rows would make the figures in the README and in results/ incomparable with new ones."""
+    train = [16, 12, 18, 8, 3, 13, 15, 10, 6, 1, 2, 11, 17, 0, 14]
+    assert [part.tolist() for part in data.split_rows(20, seed=3)] == [train, [9, 4, 7], [5, 19]]
+    train = [816, 923, 151, 900, 213, 100, 851, 503, 643, 172, 205, 533, 669, 991, 372]
+    assert [part.tolist() for part in data.split_rows(1000, 7, most=20)] == [train, [381, 492, 65], [817, 219]]
+    pairs = np.repeat(np.arange(5), 2)  # the groups are shuffled to 2, 4, 3, 0, 1
+    assert [part.tolist() for part in data.split_groups(pairs, seed=2)] == [[4, 5, 6, 7, 8, 9], [0, 1], [0, 1, 2, 3]]
 
+
+def test_parts_are_scaled_by_the_training_rows(two_tables):
     X, y = data.load("bike")
-    ours, parts = data.split(X, y, 3), theirs(X, y, 3)
-    assert ours.rows() == {"train": 150, "validation": 30, "test": 20, "columns": 3}
-    for a, b in zip(
-        (ours.X, ours.y, ours.X_val, ours.y_val, ours.X_test, ours.y_test),
-        (parts.X_train, parts.y_train, parts.X_validation, parts.y_validation, parts.X_test, parts.y_test),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(a, b)
-    np.testing.assert_allclose(data.split(X, np.stack([y, 2 * y], 1), 3).y[:, 1], ours.y, rtol=1e-12)
+    X = np.c_[X, np.full(200, 7.0)]  # a constant column is only centred
+    train, validation, test = data.split_rows(200, 3)
+    parts = data.split(X, y, 3)
+    assert parts.rows() == {"train": 150, "validation": 30, "test": 20, "columns": 4}
+    mean, std = X[train].mean(0), np.r_[X[train, :3].std(0), 1.0]
+    for found, rows in ((parts.X, train), (parts.X_val, validation), (parts.X_test, test)):
+        np.testing.assert_allclose(found, (X[rows] - mean) / std, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(parts.y_test, (y[test] - y[train].mean()) / y[train].std(), rtol=1e-12)
+    np.testing.assert_allclose(data.split(X, np.stack([y, 2 * y], 1), 3).y[:, 1], parts.y, rtol=1e-12)
+    kept = data.split(X, y, 2, groups=np.arange(200) // 40)
+    assert (len(kept.y), len(kept.y_val), len(kept.y_test)) == (120, 40, 80)
+
+
+def test_validation_rows_can_take_the_place_of_the_test_rows(two_tables):
+    parts = data.split(*data.load("bike"), 0)
+    scored = parts.scored_on("validation")
+    np.testing.assert_array_equal(scored.X_test, parts.X_val)
+    np.testing.assert_array_equal(scored.y_test, parts.y_val)
+    np.testing.assert_array_equal(scored.X, parts.X)
+    assert parts.scored_on("test") is parts
+    with pytest.raises(ValueError, match="not 'train'"):
+        parts.scored_on("train")
 
 
 def test_labels_stay_labels_and_subsets_are_split_alike(two_tables):
@@ -240,6 +261,8 @@ def test_labels_stay_labels_and_subsets_are_split_alike(two_tables):
 def test_data_that_are_not_there_say_what_to_do(two_tables):
     with pytest.raises(FileNotFoundError, match=r"No pol\.npz: set NEARFIELD_DATA .* or add --openml"):
         data.load("pol")
+    with pytest.raises(ValueError, match=r"bike\.npz has no array traj; there are X, y\."):
+        data.load_array("bike", "traj")
     assert not data.available("pol")
     assert data.available("pol", ask_openml=True)
 
@@ -285,6 +308,7 @@ def test_list_names_everything():
     for name in runner.EXPERIMENTS:
         assert f"{name}: " in shown
     assert "loo-k-calibrated, loo-k, mll-k, vecchia" in shown
+    assert "univariate, outputs, classes, counts, outliers, few-rows, update" in shown
 
 
 def test_run_and_report_end_to_end(tmp_path, monkeypatch):

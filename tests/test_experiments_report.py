@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -112,26 +111,6 @@ def test_ranks_of_the_paper_add_up(name):
     for ranks in paper_tables.load(name).content["ranks"].values():
         count = len(ranks)
         assert sum(ranks.values()) == pytest.approx(count * (count + 1) / 2, abs=0.011)
-
-
-def test_paper_figures_agree_with_those_of_the_benchmarks():
-    """Typed twice, by different hands."""
-    sys.path.append(str(PAPER.parents[1] / "benchmarks"))
-    try:
-        import _classes
-        import _data
-    finally:
-        sys.path.pop()
-    for metric, rows in _data.PAPER.items():
-        for name, values in rows.items():
-            for method, value in zip(_data.METHODS, values, strict=True):
-                found = paper_tables.load("univariate").figure(metric, name, method)
-                assert (found is None and np.isnan(value)) or found[0] == value
-    for kind, rows in (("binary", _classes.BINARY), ("multiclass", _classes.MULTI)):
-        for name in rows:
-            theirs, ours = _classes.paper(name), paper_tables.load(kind)
-            assert {m: ours.figure("nll", name, m) for m in theirs.nll} == theirs.nll
-            assert {m: ours.figure("error", name, m)[0] for m in theirs.error} == theirs.error
 
 
 def test_catalogue_names_methods_and_columns_that_exist():

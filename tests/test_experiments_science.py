@@ -161,7 +161,7 @@ def test_scores_of_numbers():
 def test_our_regression_agrees_with_nested_factors_at_its_own_k(smooth):
     """The public attributes are enough to predict for every k."""
     X, y, _ = smooth
-    method = OURS["loo-k"].build(Settings(options={"k": 12, "max_steps": 50, "engine": "batched"}))
+    method = OURS["loo-k"].build(Settings(options={"k": 12, "max_steps": 50}))
     method.fit(X, y, X[:0], y[:0], seed=0)
     mean, variance = k_dependence.predict_every_k(method, X, y, X[:7] + 0.03, 20)
     dist = method.predict(X[:7] + 0.03).dist
@@ -233,11 +233,12 @@ def test_a_quick_run_has_a_few_of_the_outputs(means, monkeypatch, tmp_path):
 def test_our_methods_fit_all_outputs_with_one_model(smooth, name, mixed):
     X, y, _ = smooth
     Y = np.stack([y, 2 * y + X[:, 0]], axis=1)
-    options = {"k": 12, "max_steps": 50, "engine": "batched"}
+    options = {"k": 12, "max_steps": 50}
     method = OURS[name].build(Settings("multivariate", options=options, outputs=2))
     method.fit(X, Y, X[:0], Y[:0], seed=0)
-    assert (method.model.mixing_ is not None) == mixed
-    assert (method.model.predictive == "gaussian") == (name == "loo-k")
+    assert (method.model.mixing_ is not None) == method.chosen["mixed"] == mixed
+    assert method.chosen["left_out"]["nll"] == method.model.summary_.left_out["nll"]
+    assert (method.model.predictive == "plain") == (name == "loo-k")
     X_new, Y_new = X + 0.03, Y + 0.1
     prediction = method.predict(X_new)
     assert prediction.mean.shape == (60, 2)

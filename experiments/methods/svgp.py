@@ -51,6 +51,7 @@ class Config:
     batch: int = 512
     rate: float = 0.1  # of Adam; the paper's 0.03 needs far more steps
     dtype: str = "float32"
+    natural: bool = True  # whether q(u) follows the natural gradient where it can; else Adam moves everything
 
 
 SVGP_BETAS, PPGPR_BETAS = (0.1, 0.3, 0.5, 1.0), (0.01, 0.05, 0.2, 1.0)  # paragraph "Univariate regression"
@@ -96,7 +97,8 @@ class InducingPointGP:
 
         def fit_one(beta: float) -> Callable[[Array], Prediction]:
             nonlocal start
-            start = train(self.name, self.settings, self.config, beta, Z, X, y, seed, deadline, start)
+            training = Training(self.name, self.settings, self.config, beta, Z, X, y, seed, start)
+            start = train(training, deadline)
             models[beta] = model = copy.deepcopy(start)
             return lambda x: predict(*model, self.settings, x, deadline)
 
@@ -108,21 +110,25 @@ class InducingPointGP:
         return predict(self.model, self.likelihood, self.settings, X, deadline)
 
 
-def make(name: str, settings: Settings, Z: torch.Tensor) -> tuple[Any, Any]:
-    """Untrained model and likelihood, inducing points at Z (M, d)."""
+def make(name: str, settings: Settings, Z: torch.Tensor, apart: bool | None = None) -> tuple[Any, Any]:
+    """Untrained model and likelihood, inducing points at Z (M, d).
+
+    `apart`: whether q(u) will follow the natural gradient, apart from the rest; if not given, where it can.
+    """
     import gpytorch
     from gpytorch import variational
 
     classes = settings.classes if settings.task == "multiclass" else 0
     outputs = settings.outputs if settings.task == "multivariate" else 0
     shape = torch.Size([classes or outputs] if classes or outputs else [])
-    apart = shape if outputs else torch.Size()  # of what each latent function has for itself
-    family = "MeanField" if name == "ppgpr" else "Natural" if natural(name, settings) else "Cholesky"
+    own = shape if outputs else torch.Size()  # of what each latent function has for itself
+    apart = natural(name, settings) if apart is None else apart
+    family = "MeanField" if name == "ppgpr" else "Natural" if apart else "Cholesky"
 
     class GP(gpytorch.models.ApproximateGP):
         def __init__(self) -> None:
             q = getattr(variational, f"{family}VariationalDistribution")(len(Z), batch_shape=shape)
-            points = Z.expand(*apart, *Z.shape)
+            points = Z.expand(*own, *Z.shape)
             strategy = variational.VariationalStrategy(self, points, q, learn_inducing_locations=True)
             if classes:
                 strategy = variational.IndependentMultitaskVariationalStrategy(strategy, num_tasks=classes)
@@ -131,10 +137,10 @@ def make(name: str, settings: Settings, Z: torch.Tensor) -> tuple[Any, Any]:
                 strategy.lmc_coefficients.data = torch.eye(outputs)  # W transposed
             super().__init__(strategy)
             means, labels = gpytorch.means, settings.task in ("binary", "multiclass")
-            self.mean_module = means.ZeroMean() if labels else means.ConstantMean(batch_shape=apart)
-            kernel = gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=Z.shape[-1], batch_shape=apart)
+            self.mean_module = means.ZeroMean() if labels else means.ConstantMean(batch_shape=own)
+            kernel = gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=Z.shape[-1], batch_shape=own)
             kernel.lengthscale = Z.shape[-1] ** 0.5  # typical distances of standardised rows
-            self.covar_module = gpytorch.kernels.ScaleKernel(kernel, batch_shape=apart)
+            self.covar_module = gpytorch.kernels.ScaleKernel(kernel, batch_shape=own)
 
         def forward(self, x: torch.Tensor) -> Any:
             return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
@@ -162,47 +168,61 @@ def objective(name: str, model: Any, likelihood: Any, n: int, beta: float) -> An
     return kind(likelihood, model, num_data=n, beta=beta)
 
 
-def train(
-    name: str,
-    settings: Settings,
-    config: Config,
-    beta: float,
-    Z: Array,
-    X: Array,
-    y: NDArray,
-    seed: int,
-    deadline: float | None,
-    start: tuple[Any, Any] | None = None,
-) -> tuple[Any, Any]:
-    """Trained model and likelihood; `start` is trained on, if given."""
-    dtype = getattr(torch, config.dtype)
-    x = torch.as_tensor(X, dtype=dtype)
-    target = torch.as_tensor(y, dtype=torch.long if settings.task == "multiclass" else dtype)
-    torch.manual_seed(seed)
-    model, likelihood = start or make(name, settings, torch.as_tensor(Z, dtype=dtype))
-    model.train()
-    likelihood.train()
-    loss = objective(name, model, likelihood, len(x), beta)
-    steps, rate = (config.more_steps, config.rate / 5) if start else (config.steps, config.rate)
-    apart = natural(name, settings)
-    moved = [*model.hyperparameters()] if apart else [*model.parameters()]
-    optimiser, schedule = adam([*moved, *likelihood.parameters()], steps, rate)
-    for step, rows in enumerate(minibatches(len(x), config.batch, steps, seed)):
+class Training:
+    """Model and likelihood at work: each `step` is one on the next mini-batch. `start` is trained on, if given."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        config: Config,
+        beta: float,
+        Z: Array,
+        X: Array,
+        y: NDArray,
+        seed: int,
+        start: tuple[Any, Any] | None = None,
+    ) -> None:
+        dtype = getattr(torch, config.dtype)
+        self._x = torch.as_tensor(X, dtype=dtype)
+        self._target = torch.as_tensor(y, dtype=torch.long if settings.task == "multiclass" else dtype)
+        self._apart = config.natural and natural(name, settings)
+        torch.manual_seed(seed)
+        self.model, self.likelihood = start or make(name, settings, torch.as_tensor(Z, dtype=dtype), self._apart)
+        self.model.train()
+        self.likelihood.train()
+        n = len(self._x)
+        self._loss = objective(name, self.model, self.likelihood, n, beta)
+        self.steps, rate = (config.more_steps, config.rate / 5) if start else (config.steps, config.rate)
+        moved = [*self.model.hyperparameters()] if self._apart else [*self.model.parameters()]
+        self._optimiser, self._schedule = adam([*moved, *self.likelihood.parameters()], self.steps, rate)
+        self._batches = enumerate(minibatches(n, config.batch, self.steps, seed))
+        self._weight = n / beta
+
+    def step(self) -> None:
+        """One of `steps`."""
+        number, rows = next(self._batches)
+        self.model.zero_grad()
+        self._optimiser.zero_grad()
+        (-self._loss(self.model(self._x[rows]), self._target[rows])).backward()
+        if self._apart:
+            natural_step(self.model, self._weight, natural_rate(number))
+        self._optimiser.step()
+        self._schedule.step()
+
+
+def train(training: Training, deadline: float | None) -> tuple[Any, Any]:
+    """All steps; the trained model and likelihood."""
+    for _ in range(training.steps):
         check_deadline(deadline)
-        model.zero_grad()
-        optimiser.zero_grad()
-        (-loss(model(x[rows]), target[rows])).backward()
-        if apart:
-            natural_step(model, len(x) / beta, natural_rate(step))
-        optimiser.step()
-        schedule.step()
-    model.eval()
-    likelihood.eval()
-    return model, likelihood
+        training.step()
+    training.model.eval()
+    training.likelihood.eval()
+    return training.model, training.likelihood
 
 
 def natural(name: str, settings: Settings) -> bool:
-    """Whether q(u) follows the natural gradient."""
+    """Whether q(u) can follow the natural gradient."""
     return name == "svgp" and settings.task != "multiclass"
 
 

@@ -164,3 +164,19 @@ def test_mean_softmax_equals_quadrature_for_two_functions():
     mean, variance = np.array([[0.3, -0.5], [2.0, 1.0]]), np.array([[0.4, 0.2], [1.0, 2.0]])
     expected = logistic_normal(mean[:, 0] - mean[:, 1], variance.sum(1))
     np.testing.assert_allclose(svgp._softmax_mean(mean, variance)[:, 0], expected, atol=0.02)
+
+
+@pytest.mark.parametrize("natural", [True, False])
+def test_steps_move_everything_and_raise_the_bound(natural):
+    config = svgp.Config(inducing=7, betas=(1.0,), steps=40, batch=25, dtype="float64", natural=natural)
+    training = svgp.Training("svgp", Settings(), config, 1.0, X[:7], X, Y, seed=0)
+    x, y = torch.as_tensor(X), torch.as_tensor(Y)
+    first = {name: value.detach().clone() for name, value in training.model.named_parameters()}
+    assert any("natural" in name for name in first) == natural
+    loss = svgp.objective("svgp", training.model, training.likelihood, 25, 1.0)
+    before = loss(training.model(x), y).item()
+    for _ in range(training.steps):
+        training.step()
+    assert loss(training.model(x), y).item() > before
+    for name, value in training.model.named_parameters():
+        assert not torch.equal(value, first[name]), name

@@ -1,21 +1,20 @@
 """Error bars where rows are few for the number of columns: left-out scores beside those of new rows.
 
-    python benchmarks/few_rows.py
-
-Targets are sin(2 x_0) + x_1 with noise of standard deviation 1; the other columns do not matter. RMSE of the training
-rows that were left out and of 1,000 new ones, and the share of the new ones inside the 90 % interval; means over seeds.
+Targets are sin(2 x_0) + x_1 with noise of standard deviation 1; the other columns do not matter.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from experiments.accuracy.table import SEEDS, Table, Wanted
 from nearfield import GPRegressor
 
 SHAPES = ((60, 5), (200, 5), (200, 20), (500, 20), (500, 50), (1000, 50), (2000, 100))
-SEEDS, NEW_ROWS = 3, 1000
+NEW_ROWS = 1000
 
 
 def scores(n: int, d: int, seed: int) -> tuple[float, float, float]:
@@ -31,12 +30,15 @@ def scores(n: int, d: int, seed: int) -> tuple[float, float, float]:
     return model.summary_.left_out["rmse"], rmse, float(np.mean((low <= y[n:]) & (y[n:] <= high)))
 
 
-def main() -> None:
-    print("| rows | columns | left-out RMSE | RMSE of new rows | 90 % interval covers |\n|---|---|---|---|---|")
+def lines(wanted: Wanted) -> Iterator[Sequence[str]]:
     for n, d in SHAPES:
-        left_out, new, covered = np.mean([scores(n, d, seed) for seed in range(SEEDS)], axis=0)
-        print(f"| {n} | {d} | {left_out:.3f} | {new:.3f} | {covered:.3f} |", flush=True)
+        means = np.mean([scores(n, d, seed) for seed in wanted.seeds or SEEDS], axis=0)
+        yield str(n), str(d), *(f"{mean:.3f}" for mean in means)
 
 
-if __name__ == "__main__":
-    main()
+TABLE = Table(
+    "few-rows",
+    "RMSE of left-out training rows and of new ones, and the share of new ones inside the 90 % interval",
+    ("rows", "columns", "left-out RMSE", "RMSE of new rows", "90 % interval covers"),
+    lines,
+)

@@ -1,0 +1,143 @@
+"""The clocks and comparisons of benchmarks/; what they time is not asserted anywhere."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+import nearfield
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _on_the_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+
+def test_the_yardstick_of_a_step_is_the_density_of_left_out_rows():
+    torch = pytest.importorskip("torch")
+    from _baselines import natural_step
+
+    rng = np.random.default_rng(0)
+    query, near, targets, y = rng.normal(size=(3, 2)), rng.normal(size=(3, 5, 2)), rng.normal(size=(3, 5)), np.zeros(3)
+    lengths, variance, noise = np.array([0.7, 1.3]), 1.7, 0.2
+    logs = [torch.tensor(np.log(v), requires_grad=True) for v in (lengths, variance, noise)]
+    loss = natural_step(*(torch.as_tensor(a) for a in (query, near, targets, y)), *logs)
+    expected = []
+    for i in range(3):  # log p(y | targets) = log p(targets, y) - log p(targets)
+        Z = np.r_[near[i], query[i : i + 1]] / lengths
+        r = np.sqrt(5) * np.linalg.norm(Z[:, None] - Z, axis=-1)
+        K = variance * (1 + r + r**2 / 3) * np.exp(-r) + noise * np.eye(6)
+        both = multivariate_normal(np.zeros(6), K).logpdf(np.r_[targets[i], y[i]])
+        expected.append(both - multivariate_normal(np.zeros(5), K[:5, :5]).logpdf(targets[i]))
+    assert float(loss) == pytest.approx(-np.mean(expected), rel=1e-9)
+    assert all(float(leaf.grad.abs().sum()) > 0 for leaf in logs)
+
+
+def test_turns_alternate_and_the_first_does_not_count():
+    import against_old
+
+    order = []
+
+    def contestant(name):
+        def run():
+            order.append(name)
+            return {"cpu": float(len(order))}
+
+        return run
+
+    found = against_old.in_turns({name: contestant(name) for name in "ab"}, repeats=2)
+    assert order == ["b", "a", "a", "b", "b", "a"]
+    assert found == {"a": {"cpu": [3.0, 6.0]}, "b": {"cpu": [4.0, 5.0]}}
+
+
+def test_ratios_are_of_bests_and_of_medians(capsys):
+    import against_old
+
+    new, old = ({"cpu": [c, 2 * c, 9 * c], "wall": [1.0, 1.0, 4.0]} for c in (1.0, 4.0))
+    against_old.report("fit", {"new": new, "old": old}, "old")
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[1] == "| fit | cpu | wall | CPU over old | wall over old |"
+    assert rows[3] == "| new | 1 (2) | 1 (1) | 0.25 (0.25) | 1.00 (1.00) |"
+
+
+def test_a_version_runs_its_own_source_and_failures_are_told(monkeypatch, tmp_path):
+    import against_old
+
+    package = tmp_path / "src" / "nearfield"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("GPRegressor = 'of old'")
+    old = against_old.Version("old", tmp_path, sys.executable)
+    seconds, printed = old.run("-c", f"{against_old.PACKAGE}; print(GPRegressor)")
+    assert printed == "of old\n"
+    assert set(seconds) == {"cpu", "wall"}
+    with pytest.raises(SystemExit, match=r"(?s)old: -c 1/0 failed:.*ZeroDivisionError"):
+        old.run("-c", "1/0")
+    monkeypatch.delenv("NEARFIELD_OLD", raising=False)
+    assert [version.name for version in against_old.versions()] == ["new"]
+    monkeypatch.setenv("NEARFIELD_OLD", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"No .*/\.venv/bin/python: NEARFIELD_OLD must be a checkout"):
+        against_old.versions()
+
+
+@pytest.mark.parametrize("kind", ["GPRegressor", "GPClassifier"])
+def test_the_worker_fits_all_rows_and_scores_the_test_rows(monkeypatch, tmp_path, kind):
+    import against_old
+
+    fitted = []
+
+    class Model:
+        def __init__(self, **settings):
+            self.settings = settings
+
+        def fit(self, X, y):
+            fitted.append((len(X), len(y), self.settings))
+            return self
+
+        def log_score(self, X, y):
+            return -len(X) / 10
+
+    monkeypatch.setattr(nearfield, kind, Model)
+    rows = {"X": np.zeros((1200, 2)), "y": np.zeros(1200, dtype=int if kind == "GPClassifier" else float)}
+    np.savez(tmp_path / "rows.npz", **rows, X_test=np.zeros((7, 2)), y_test=np.zeros(7))
+    found = against_old.worker(str(tmp_path / "rows.npz"))
+    assert found["NLL"] == 0.7
+    assert fitted[1] == (1200, 1200, {"random_state": 0})
+    assert fitted[0][0] == 1000
+
+
+def test_rows_of_the_fits(monkeypatch, tmp_path):
+    import against_old
+
+    example = against_old.three_outputs()
+    assert (example["X"].shape, example["y_test"].shape) == ((1000, 2), (200, 3))
+    assert 0.15 < np.isnan(example["y"]).mean() < 0.25
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "few", X=rng.normal(size=(40, 2)), y=np.r_[np.zeros(20, int), np.arange(1, 21)])
+    monkeypatch.setenv("NEARFIELD_DATA", str(tmp_path))
+    found = against_old.of_catalogue("few")
+    assert len(found["X"]) == 30
+    assert set(found["y_test"]) <= set(found["y"])
+
+
+def test_a_step_of_svgp_and_a_line_of_the_table():
+    pytest.importorskip("gpytorch", reason="the package gpytorch is not installed")
+    import fit
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 2)), rng.normal(size=40)
+    step = fit.svgp_step(fit.Split(X, y, X, y, X, y), "float64")
+    before = step.__self__.model.covar_module.outputscale.item()
+    step()
+    assert step.__self__.model.covar_module.outputscale.item() != before
+    payload = {
+        "status": "done", "metrics": {"rmse": 0.1, "nll": -1.0, "crps": 0.05}, "peak": 600.4,
+        "seconds": {"fit": 11.26, "predict": 1.7},
+    }  # fmt: skip
+    assert fit.line("ours", payload) == "| ours | 11.3 | 1.7 | 600 | 0.1000 | -1.000 | 0.0500 |"
+    assert fit.line("theirs", {"status": "failed", "message": "oh"}).startswith("| theirs | failed: oh |")
