@@ -1,0 +1,57 @@
+"""Exact Gaussian processes by dense algebra, written down on their own: what nearest neighbours equal in the limit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def correlation(A, B, log_lengths):
+    """Matern 5/2 of scale one between A (n, d) and B (m, d)."""
+    q = np.sqrt(5 * (((A[:, None] - B[None]) / np.exp(log_lengths)) ** 2).sum(-1))
+    return (1 + q + q * q / 3) * np.exp(-q)
+
+
+def mixing_of(model):
+    """f = W g with independent g: W (C, Q), and the log length scales (Q, d) of these."""
+    p, C = model.parameters, model.family.latents
+    lengths = np.atleast_2d(p["log_lengths"])
+    if "mixing" in p:
+        return p["mixing"], lengths
+    return np.diag(np.broadcast_to(np.exp(p["log_scale"]), C)), np.broadcast_to(lengths, (C, lengths.shape[1]))
+
+
+def prior(model, A, B):
+    """Covariances (n, C, m, C) of the latent functions between A (n, d) and B (m, d), for Matern 5/2."""
+    W, lengths = mixing_of(model)
+    return sum(
+        np.einsum("ij,p,s->ipjs", correlation(A, B, lengths[q]), W[:, q], W[:, q]) for q in range(W.shape[1])
+    )  # fmt: skip
+
+
+def level(model, A):
+    """Prior means (n, C) of the latent functions at A (n, d)."""
+    p = model.parameters
+    return p["mean"] + (A @ p["mean_slopes"].T if "mean_slopes" in p else np.zeros((len(A), 1)))
+
+
+def posterior(model, X, targets, noises, query):
+    """Mean (m, C) and covariance (m, C, C) of the latent functions at query (m, d), measured at X (n, d).
+
+    targets (n, C) with noise variances (n, C), infinite where there is no measurement.
+    """
+    n, C = targets.shape
+    m = len(query)
+    noises = np.broadcast_to(noises, targets.shape).ravel()
+    there = np.flatnonzero(np.isfinite(noises))
+    K = prior(model, X, X).reshape(n * C, n * C)[np.ix_(there, there)] + np.diag(noises[there])
+    c = prior(model, X, query).reshape(n * C, m * C)[there]
+    weights = np.linalg.solve(K, c)
+    mean = level(model, query) + (weights.T @ (targets - level(model, X)).ravel()[there]).reshape(m, C)
+    spread = (prior(model, query, query).reshape(m * C, m * C) - c.T @ weights).reshape(m, C, m, C)
+    return mean, spread[np.arange(m), :, np.arange(m), :]
+
+
+def sites_of(model, observed, state):
+    """Sites of rows (n,) with that site state (n, A): targets and noise variances (n, C), in the same units."""
+    sites = model.family.sites(observed, state, model.parameters, model.scale2)
+    return sites.targets, np.broadcast_to(sites.noises * model.scale2, sites.targets.shape)
