@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfield.neighbours._groups import Groups
+from nearfield.neighbours._equal_rows import EqualRows
 from nearfield.neighbours._select import select_from_all, select_from_candidates
 
 Int64 = NDArray[np.int64]
@@ -40,22 +40,24 @@ class CandidateSource(Protocol):
 class NeighbourIndex:
     """Exact k nearest rows in float64, ties broken by row id.
 
-    `points` (m, d) are the distinct rows, `groups` says which rows (n) they stand for; without a `source` every query
-    is brute force. The points may not be changed while the index is in use. Several threads may query at once.
+    `points` (m, d) are the distinct rows, inside the box low, high (2, d); `equal_rows` says which rows (n) they stand
+    for; without a `source` every query is brute force. The points may not be changed while the index is in use. Several
+    threads may query at once.
     """
 
-    def __init__(self, points: Float64, groups: Groups, source: CandidateSource | None, kind: str) -> None:
+    def __init__(
+        self, points: Float64, box: Float64, equal_rows: EqualRows, source: CandidateSource | None, kind: str
+    ) -> None:
         self.kind = kind
         self._points = points
-        self._groups = groups
+        self._box = box
+        self._equal = equal_rows
         self._source = source
-        self._low = points.min(axis=0)
-        self._high = points.max(axis=0)
 
     @property
     def n_rows(self) -> int:
         """Number of rows, duplicates counted."""
-        return int(self._groups.members.size)
+        return int(self._equal.members.size)
 
     def query(self, queries: Float64, k: int, exclude: Int64 | None = None) -> NeighbourTable:
         """The k nearest rows of each query (b, d), without row exclude[i] for query i (b,); -1 excludes nothing."""
@@ -66,7 +68,7 @@ class NeighbourIndex:
         table = NeighbourTable(np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k)))
         for start in range(0, len(queries), self._block(self._count(k))):
             part = slice(start, start + self._block(self._count(k)))
-            check_overflow(queries[part], self._low, self._high)
+            check_overflow(queries[part], self._box)
             self._fill(queries[part], left_out[part], table.ids[part], table.sqdist[part])
         return table
 
@@ -81,7 +83,7 @@ class NeighbourIndex:
             hopeless = np.concatenate([hopeless, rows[failed]])
         if hopeless.size:
             last_ids, last_sqdist = ids[hopeless], sqdist[hopeless]
-            select_from_all(queries[hopeless], self._points, self._groups, exclude[hopeless], last_ids, last_sqdist)
+            select_from_all(queries[hopeless], self._points, self._equal, exclude[hopeless], last_ids, last_sqdist)
             ids[hopeless], sqdist[hopeless] = last_ids, last_sqdist
 
     def _attempt(
@@ -91,7 +93,7 @@ class NeighbourIndex:
         if self._source is None or 2 * count >= len(self._points):
             return np.arange(len(queries)), np.empty(0, dtype=np.int64)
         candidates, reach = self._source.nearest(queries, count)
-        select_from_candidates(queries, self._points, self._groups, candidates, exclude, ids, sqdist)
+        select_from_candidates(queries, self._points, self._equal, candidates, exclude, ids, sqdist)
         # Strictly below: a point at the distance of the k-th neighbour might have a lower row id.
         proved = sqdist[:, -1] < reach
         drowned = reach <= 0.0
@@ -121,10 +123,15 @@ class NeighbourIndex:
         return np.ascontiguousarray(exclude, dtype=np.int64)
 
 
-def check_overflow(queries: Float64, low: Float64, high: Float64) -> None:
-    """Refuse queries (b, d) whose squared distance to the far corner of the box low, high (d,) is not finite."""
+def check_overflow(queries: Float64, box: Float64) -> None:
+    """Refuse queries (b, d) whose squared distance to the far corner of the box low, high (2, d) is not finite."""
+    if not len(queries):
+        return
     with np.errstate(over="ignore", invalid="ignore"):
-        far = np.maximum(np.abs(queries - low), np.abs(queries - high))
+        reach = np.maximum(queries.max(axis=0) - box[0], box[1] - queries.min(axis=0))
+        if np.isfinite(reach @ reach):  # of all queries together: what is almost always seen
+            return
+        far = np.maximum(np.abs(queries - box[0]), np.abs(queries - box[1]))
         finite = np.isfinite(np.einsum("ij,ij->i", far, far)).all()
     if not finite:
         raise ValueError(

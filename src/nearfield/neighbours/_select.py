@@ -1,8 +1,8 @@
 """The k best rows by (squared distance, row id), in float64, from candidates or from all points.
 
-Each row of the output is a max-heap on (squared distance, row id) while it is filled, and is sorted at the end. Squared
-distances are sums of (q - x)^2 in the order of the dimensions, so the same pair gives the same bits wherever it is
-computed. All functions release the GIL.
+From candidates, the output is kept sorted; from all points, it is a max-heap on (squared distance, row id) while it is
+filled, and is sorted at the end. Squared distances are sums of (q - x)^2 in the order of the dimensions, so the same
+pair gives the same bits wherever it is computed. All functions release the GIL.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ import numpy as np
 
 from nearfield._compiled import compiled
 from nearfield._threads import in_threads
+from nearfield.neighbours._panels import EIGHT, PANEL64, QUERIES, add_squares, lowest_bit, squares
 
 NOBODY = np.iinfo(np.int64).max  # id of an empty place while the heap is filled: loses against every row
-TILE = 256  # points whose distances to one query are computed together; a tile stays in the cache
-STRIP = 16  # distances looked at together for one that may enter the heap; divides TILE
-CHUNK = 256  # queries that share one pass over the tiles; fewer would feel the copying of the tiles
+TILE_NUMBERS = 2**14  # coordinates of points that all queries of a chunk meet while they lie in the cache
+TILE_POINTS = 256  # at most, so that the distances of six queries stay in the fastest cache
+CHUNK = 40 * QUERIES  # queries that share one pass over the tiles; fewer would feel the copying of the tiles
 
 
-def select_from_candidates(queries, points, groups, candidates, exclude, ids, sqdist):
-    """Fill ids, sqdist (b, k) with the best members of the candidate groups (b, c); candidates below 0 are skipped."""
+def select_from_candidates(queries, points, equal_rows, candidates, exclude, ids, sqdist):
+    """Fill ids, sqdist (b, k) with the best rows at the candidate points (b, c); candidates below 0 are skipped."""
 
     def run(start: int, stop: int) -> None:
         part = slice(start, stop)
         _select(
             queries[part],
             points,
-            groups.starts,
-            groups.members,
+            equal_rows.starts,
+            equal_rows.members,
             candidates[part],
             exclude[part],
             ids[part],
@@ -37,14 +38,45 @@ def select_from_candidates(queries, points, groups, candidates, exclude, ids, sq
     in_threads(run, queries.shape[0], smallest=16, largest=512)
 
 
-def select_from_all(queries, points, groups, exclude, ids, sqdist):
+def select_from_all(queries, points, equal_rows, exclude, ids, sqdist):
     """Fill ids, sqdist (b, k) by brute force over all points (m, d): slow, exact, with no condition attached."""
 
     def run(start: int, stop: int) -> None:
         part = slice(start, stop)
-        _select_all(queries[part], points, groups.starts, groups.members, exclude[part], ids[part], sqdist[part])
+        _select_all(
+            queries[part], points, equal_rows.starts, equal_rows.members, exclude[part], ids[part], sqdist[part]
+        )
 
     in_threads(run, queries.shape[0], smallest=16, largest=CHUNK)
+
+
+def count_in_cubes(points, queries, radius, step):
+    """How many of the points (m, d) differ from each query (b, d) by at most its radius (b,) in every column, (b,).
+
+    Only every step-th point is looked at, and counted for all.
+    """
+    counts = np.empty(len(queries), dtype=np.int64)
+
+    def run(start: int, stop: int) -> None:
+        _count_in_cubes(points, queries[start:stop], radius[start:stop], step, counts[start:stop])
+
+    in_threads(run, len(queries), smallest=1)
+    return counts
+
+
+@compiled()
+def _count_in_cubes(points, queries, radius, step, counts):
+    counts[:] = 0
+    d = points.shape[1]
+    for i in range(queries.shape[0]):
+        for p in range(0, points.shape[0], step):
+            outside = 0
+            for begin in range(0, d, 16):  # counting instead of branching lets it vectorise
+                for j in range(begin, min(begin + 16, d)):
+                    outside += abs(points[p, j] - queries[i, j]) > radius[i]
+                if outside > 0:
+                    break
+            counts[i] += step * (outside == 0)
 
 
 @compiled()
@@ -76,7 +108,7 @@ def _offer(sqdist, ids, distance, start, stop, members, excluded):
         if row == excluded:
             continue
         if distance > sqdist[0] or (distance == sqdist[0] and row > ids[0]):
-            break  # ids ascend: the rest of the group cannot enter either
+            break  # ids ascend: the rest cannot enter either
         sqdist[0], ids[0] = distance, row
         _sift_down(sqdist, ids, sqdist.size)
 
@@ -94,72 +126,108 @@ def _sort_heap(sqdist, ids):
 
 
 @compiled()
-def _select(queries, points, starts, members, candidates, exclude, ids, sqdist):
-    ids[:] = NOBODY
-    sqdist[:] = np.inf
-    for i in range(queries.shape[0]):
-        for c in range(candidates.shape[1]):
-            g = candidates[i, c]
-            if g < 0:
-                continue
-            distance = 0.0
-            for j in range(queries.shape[1]):
-                difference = queries[i, j] - points[g, j]
-                distance += difference * difference
-            _offer(sqdist[i], ids[i], distance, starts[g], starts[g + 1], members, exclude[i])
-        _sort_heap(sqdist[i], ids[i])
-
-
-@compiled()
-def _tile_distances(query, tile, distance):
-    """Squared distances (TILE,) from the query (d,) to the columns of the tile (d, TILE).
-
-    Dimensions outside, points inside: vectorised, yet summed in the order of the dimensions. Four at a time save memory
-    traffic.
-    """
+def _square_distances(query, points, candidates, distance):
+    """Fill distance (c,) from the query (d,) to points[candidates] (c,), c a multiple of EIGHT."""
     d = query.size
     distance[:] = 0.0
-    for j in range(0, d - d % 4, 4):
-        for c in range(TILE):
-            s0 = query[j] - tile[j, c]
-            s1 = query[j + 1] - tile[j + 1, c]
-            s2 = query[j + 2] - tile[j + 2, c]
-            s3 = query[j + 3] - tile[j + 3, c]
-            distance[c] = (((distance[c] + s0 * s0) + s1 * s1) + s2 * s2) + s3 * s3
+    for c in range(0, candidates.size, EIGHT):
+        add_squares(query, points.reshape(-1), candidates, c, d - d % 4, d, distance)
     for j in range(d - d % 4, d):
-        for c in range(TILE):
-            s0 = query[j] - tile[j, c]
-            distance[c] += s0 * s0
+        for c in range(candidates.size):
+            difference = query[j] - points[candidates[c], j]
+            distance[c] += difference * difference
 
 
 @compiled()
-def _any_within(strip, limit):
-    """Whether one of strip (STRIP,) is at most `limit`; counting instead of branching lets it vectorise."""
-    count = 0
-    for c in range(STRIP):
-        count += strip[c] <= limit
-    return count > 0
+def _insert(sqdist, ids, filled, distance, start, stop, members, excluded):
+    """Insert the rows members[start:stop], all at one distance, into the sorted sqdist, ids (k,).
+
+    Returns how many are filled then. Candidates come about sorted, so that there is little to move.
+    """
+    k = sqdist.size
+    for position in range(start, stop):
+        row = members[position]
+        if row == excluded:
+            continue
+        place = filled
+        if filled == k:
+            if distance > sqdist[k - 1] or (distance == sqdist[k - 1] and row > ids[k - 1]):
+                break  # ids ascend: the rest cannot enter either
+            place = k - 1
+        else:
+            filled += 1
+        while place > 0 and (sqdist[place - 1] > distance or (sqdist[place - 1] == distance and ids[place - 1] > row)):
+            sqdist[place], ids[place] = sqdist[place - 1], ids[place - 1]
+            place -= 1
+        sqdist[place], ids[place] = distance, row
+    return filled
+
+
+@compiled()
+def _select(queries, points, starts, members, candidates, exclude, ids, sqdist):
+    count = candidates.shape[1]
+    found = np.empty(-(-count // EIGHT) * EIGHT, dtype=np.int64)
+    distance = np.empty(found.size)
+    for i in range(queries.shape[0]):
+        size = 0
+        for c in range(count):
+            if candidates[i, c] >= 0:
+                found[size] = candidates[i, c]
+                size += 1
+        found[size:] = 0
+        _square_distances(queries[i], points, found, distance)
+        filled = 0
+        for c in range(size):
+            begin, end = starts[found[c]], starts[found[c] + 1]
+            filled = _insert(sqdist[i], ids[i], filled, distance[c], begin, end, members, exclude[i])
+        sqdist[i, filled:] = np.inf
+        ids[i, filled:] = -1
+
+
+@compiled()
+def _fill_tile(points, tile):
+    """Copy the points (m, d) into the tile (panels, d, PANEL64), with NaN behind the last one: closer than nothing."""
+    for p in range(-(-points.shape[0] // PANEL64)):
+        for c in range(PANEL64):
+            i = p * PANEL64 + c
+            for j in range(points.shape[1]):
+                tile[p, j, c] = points[i, j] if i < points.shape[0] else np.nan
 
 
 @compiled()
 def _select_all(queries, points, starts, members, exclude, ids, sqdist):
-    m, d = points.shape
+    b, d = queries.shape
+    m = points.shape[0]
     ids[:] = NOBODY
     sqdist[:] = np.inf
-    tile = np.zeros((d, TILE))
-    distance = np.empty(TILE)
-    for begin in range(0, m, TILE):
-        size = min(TILE, m - begin)
-        for c in range(size):
-            for j in range(d):
-                tile[j, c] = points[begin + c, j]
-        for i in range(queries.shape[0]):
-            _tile_distances(queries[i], tile, distance)
-            distance[size:] = np.inf
-            for strip in range(0, size, STRIP):
-                if _any_within(distance[strip : strip + STRIP], sqdist[i, 0]):
-                    for c in range(strip, min(strip + STRIP, size)):
-                        g = begin + c
-                        _offer(sqdist[i], ids[i], distance[c], starts[g], starts[g + 1], members, exclude[i])
-    for i in range(queries.shape[0]):
+    blocks = -(-b // QUERIES)
+    packed = np.zeros((blocks, d, QUERIES))
+    for i in range(b):
+        packed[i // QUERIES, :, i % QUERIES] = queries[i]
+    limits = np.full(blocks * QUERIES, -np.inf)
+    panels = max(1, min(TILE_NUMBERS // (d * PANEL64), TILE_POINTS // PANEL64))
+    tile, zeros = np.empty((panels, d, PANEL64)), np.zeros(panels * PANEL64)
+    distance = np.empty(QUERIES * panels * PANEL64)
+    hits = np.empty(QUERIES * panels, dtype=np.uint64)
+    flat_tile, flat_queries, no_columns = tile.reshape(-1), packed.reshape(-1), np.empty(0, dtype=np.int64)
+    for begin in range(0, m, panels * PANEL64):
+        stop = min(begin + panels * PANEL64, m)
+        _fill_tile(points[begin:stop], tile)
+        size = -(-(stop - begin) // PANEL64)
+        for block in range(blocks):
+            own = min(QUERIES, b - block * QUERIES)
+            query = block * QUERIES
+            limits[query : query + own] = sqdist[query : query + own, 0]
+            squares(flat_tile, zeros, flat_queries, no_columns, limits, distance, hits, 0, size, d, query, query * d, d)
+            for q in range(own):
+                i = query + q
+                for t in range(size):
+                    mask = hits[q * size + t]
+                    while mask != 0:
+                        c = lowest_bit(mask)
+                        mask &= mask - np.uint64(1)
+                        p = begin + t * PANEL64 + c
+                        near = distance[(q * size + t) * PANEL64 + c]
+                        _offer(sqdist[i], ids[i], near, starts[p], starts[p + 1], members, exclude[i])
+    for i in range(b):
         _sort_heap(sqdist[i], ids[i])

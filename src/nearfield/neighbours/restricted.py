@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nearfield.neighbours._groups import Float64, Int64
+from nearfield.neighbours._equal_rows import Float64, Int64
 from nearfield.neighbours._index import NeighbourIndex
 
 _WIDEN = 4  # a further search asks for so many times more candidates

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from nearfield.neighbours._groups import Float64, Int64
+from nearfield.neighbours._equal_rows import Float64, Int64
 from nearfield.neighbours._index import NeighbourIndex
 
 _REACH = 8  # neighbours among which a gap is looked for

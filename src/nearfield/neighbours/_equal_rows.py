@@ -1,7 +1,7 @@
 """Rows that are equal, found once.
 
 Real tables repeat rows (KEGG: 48,827 rows, 15,811 distinct). A search over the distinct rows is smaller, its trees are
-well balanced, and ties between copies are settled by construction: copies are listed by ascending row id.
+well balanced, and ties between equal rows are settled by construction: they are listed by ascending row id.
 """
 
 from __future__ import annotations
@@ -18,44 +18,53 @@ Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Groups:
-    """A partition of n rows into m groups of equal rows, groups ordered by their lowest row id.
+class EqualRows:
+    """A partition of n rows into m distinct points, ordered by the lowest row id at each.
 
-    Dividing the columns by length scales keeps equal rows equal, so the groups of the unscaled rows serve for every
-    later refresh. Rows that are equal but sit in different groups cost time only: every answer stays right.
+    Dividing the columns by length scales keeps equal rows equal, so what was found on the unscaled rows serves for
+    every later refresh. Equal rows that count as several points cost time only: every answer stays right.
     """
 
-    first: Int64  # (m,) lowest row id of each group
-    starts: Int64  # (m + 1,) group g holds members[starts[g]:starts[g + 1]]
-    members: Int64  # (n,) row ids, ascending inside each group
+    first: Int64  # (m,) lowest row id at each point
+    starts: Int64  # (m + 1,) the rows at point p are members[starts[p]:starts[p + 1]]
+    members: Int64  # (n,) row ids, ascending at each point
 
     def __len__(self) -> int:
         return int(self.first.size)
 
 
-def find_groups(rows: Float64) -> Groups:
-    """Group the equal rows of `rows` (n, d)."""
+def find_equal_rows(rows: Float64) -> EqualRows:
+    """Which of the rows (n, d) are equal."""
     n = rows.shape[0]
-    hashes = _hash_rows(rows)
+    hashes = order_key(rows)
     representative = _representatives(rows, hashes, np.argsort(hashes, kind="stable"))
     everyone = np.arange(n, dtype=np.int64)
     first = np.flatnonzero(representative == everyone).astype(np.int64)
     if first.size == n:
-        return Groups(everyone, np.arange(n + 1, dtype=np.int64), everyone)
+        return EqualRows(everyone, np.arange(n + 1, dtype=np.int64), everyone)
     labels = np.searchsorted(first, representative)
     starts = np.zeros(first.size + 1, dtype=np.int64)
     np.cumsum(np.bincount(labels, minlength=first.size), out=starts[1:])
-    return Groups(first, starts, np.argsort(labels, kind="stable").astype(np.int64))
+    return EqualRows(first, starts, np.argsort(labels, kind="stable").astype(np.int64))
+
+
+def order_key(rows: Float64) -> NDArray[np.uint64]:
+    """A 64-bit number (n,) for each of the rows (n, d) that depends on its contents alone; equal rows have the same.
+
+    0.0 and -0.0 compare equal and count alike. Sorted by it, rows come in an order as good as random that does not
+    depend on the one they were given in.
+    """
+    return _hash_rows(np.ascontiguousarray(rows, dtype=np.float64))
 
 
 @compiled()
-def groups_hold(rows, first, starts, members):
-    """Whether all members of each group are equal rows (NaN equals nothing)."""
-    for g in range(first.size):
-        if starts[g + 1] - starts[g] > 1:
-            for position in range(starts[g], starts[g + 1]):
+def equal_rows_hold(rows, first, starts, members):
+    """Whether all rows at each point are equal (NaN equals nothing)."""
+    for p in range(first.size):
+        if starts[p + 1] - starts[p] > 1:
+            for position in range(starts[p], starts[p + 1]):
                 for j in range(rows.shape[1]):
-                    if rows[members[position], j] != rows[first[g], j]:
+                    if rows[members[position], j] != rows[first[p], j]:
                         return False
     return True
 
@@ -81,8 +90,8 @@ def _hash_rows(rows):
 def _representatives(rows, hashes, order):
     """The lowest id of the rows equal to each row, (n,); `order` sorts the hashes stably, so ids ascend inside a run.
 
-    Two different rows with one hash may split a group in two, which is allowed; they are never merged, because contents
-    are compared.
+    Two different rows with one hash may part rows that are equal, which is allowed; they are never merged, because
+    contents are compared.
     """
     representative = np.empty(order.size, dtype=np.int64)
     for position in range(order.size):
