@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,11 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nearfield.neighbours import Groups, _local_dimension, build_index, find_groups, neighbour_table
-from nearfield.neighbours.flat import FlatCandidates
+from nearfield.neighbours import EqualRows, build_index, find_equal_rows, neighbour_table, order_key
+from nearfield.neighbours._select import count_in_cubes
+from nearfield.neighbours.copies import copied_share, near_copies
+from nearfield.neighbours.product import ProductCandidates, _keep_smallest, _key, _search_dense, _search_sparse, _sum_of
+from nearfield.neighbours.restricted import earlier_neighbours, query_where
 from nearfield.neighbours.tree import TreeCandidates
 
-KINDS = ["tree", "direct", "flat", "auto"]
+KINDS = ["tree", "product", "direct", "auto"]
 
 
 def brute_force(rows, queries, k, exclude=None):
@@ -77,6 +79,22 @@ def make_binary(rng):
     return rng.integers(0, 2, size=(3000, 14)).astype(float)
 
 
+def make_indicators(rng):
+    """Twelve categories of five values each, and two columns of numbers: most coordinates are zero."""
+    values = np.minimum(rng.integers(0, 9, size=(2500, 12)), 4)
+    return np.concatenate([np.eye(5)[values].reshape(2500, 60), rng.normal(size=(2500, 2))], axis=1)
+
+
+def make_scaled_indicators(rng):
+    rows = make_indicators(rng)
+    return (rows - rows.mean(axis=0)) / rows.std(axis=0)
+
+
+def make_sorted_clusters(rng):
+    """Near rows lie together in the table, so that a few tiles tell little about the others."""
+    return np.repeat(rng.normal(size=(40, 6)), 80, axis=0) + 1e-3 * rng.normal(size=(3200, 6))
+
+
 TABLES = {
     "duplicates": make_duplicates,
     "all rows equal": lambda rng: np.ones((1500, 3)),
@@ -89,6 +107,9 @@ TABLES = {
     "constant columns": make_constant_columns,
     "one far outlier": make_outlier,
     "binary": make_binary,
+    "indicators": make_indicators,
+    "scaled indicators": make_scaled_indicators,
+    "sorted clusters": make_sorted_clusters,
     "tiny": lambda rng: rng.normal(size=(1500, 3)) * 1e-170,
     "denormal squares": lambda rng: rng.normal(size=(1500, 3)) * 1e-160,
     "huge": lambda rng: rng.normal(size=(1500, 3)) * 1e150,
@@ -153,7 +174,7 @@ def test_far_queries(kind):
     )
 
 
-@pytest.mark.parametrize("name", ["duplicates", "lattice 3-D", "two far tight clusters", "binary"])
+@pytest.mark.parametrize("name", ["duplicates", "lattice 3-D", "two far tight clusters", "binary", "indicators"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_batch_size_and_order_do_not_matter(name, kind):
     rng = np.random.default_rng(6)
@@ -191,10 +212,10 @@ def test_small_blocks_change_nothing(kind, monkeypatch):
 def test_equals_brute_force_on_small_integers(rows, k, shift):
     rows = rows + shift
     exclude = np.arange(len(rows))
-    check(rows, rows, k, exclude, kinds=["tree", "flat"])
+    check(rows, rows, k, exclude, kinds=["tree", "product"])
 
 
-@pytest.mark.parametrize("kind", ["tree", "direct", "flat"])
+@pytest.mark.parametrize("kind", ["tree", "product", "direct"])
 def test_answers_do_not_depend_on_the_number_of_threads(kind, monkeypatch):
     rng = np.random.default_rng(4)
     rows = rng.integers(0, 6, size=(2000, 4)).astype(float)  # many ties
@@ -207,7 +228,7 @@ def test_answers_do_not_depend_on_the_number_of_threads(kind, monkeypatch):
         np.testing.assert_array_equal(table.sqdist, tables[0].sqdist)
 
 
-@pytest.mark.parametrize("kind", ["tree", "direct", "flat"])
+@pytest.mark.parametrize("kind", ["tree", "product", "direct"])
 def test_calls_from_several_threads(kind):
     rng = np.random.default_rng(8)
     rows = rng.normal(size=(4000, 6))
@@ -218,60 +239,189 @@ def test_calls_from_several_threads(kind):
     assert all(np.array_equal(table.ids, expected.ids) for table in tables)
 
 
-@pytest.mark.parametrize("source", [TreeCandidates, FlatCandidates])
+def query_in_a_child(index, rows, expected):
+    table = index.query(rows, 16, np.arange(len(rows)))
+    assert np.array_equal(table.ids, expected.ids)
+    again = build_index(rows, kind=index.kind).query(rows, 16, np.arange(len(rows)))
+    assert np.array_equal(again.ids, expected.ids)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
+@pytest.mark.parametrize("kind", ["tree", "product", "direct"])
+def test_a_forked_process_searches_too(kind, monkeypatch):
+    monkeypatch.setenv("NEARFIELD_THREADS", "3")
+    rows = np.random.default_rng(16).normal(size=(1500, 6))
+    index = build_index(rows, kind=kind)
+    expected = index.query(rows, 16, np.arange(1500))  # the parent's threads have run
+    child = multiprocessing.get_context("fork").Process(target=query_in_a_child, args=(index, rows, expected))
+    child.start()
+    child.join(60)
+    code = child.exitcode
+    if code is None:
+        child.kill()
+    assert code == 0
+
+
+def test_one_thread_means_one_for_the_tree_as_well(monkeypatch):
+    monkeypatch.setenv("NEARFIELD_THREADS", "1")
+    rows = np.random.default_rng(17).normal(size=(500, 2))
+    source, asked = TreeCandidates(rows), []
+
+    class Spy:
+        def query(self, queries, k, workers):
+            asked.append(workers)
+            return tree.query(queries, k=k)
+
+    tree, source._tree = source._tree, Spy()
+    source.nearest(rows, 5)
+    assert asked == [1]
+
+
+# --- candidates -----------------------------------------------------------------------------------------------------
+
+
+def product(rows):
+    return ProductCandidates(rows, np.stack([rows.min(axis=0), rows.max(axis=0)]))
+
+
+@pytest.mark.parametrize("source", [TreeCandidates, product])
 @pytest.mark.parametrize("name", TABLES)
 def test_no_unnamed_point_lies_within_the_reach(source, name):
     rng = np.random.default_rng(9)
     rows = np.unique(TABLES[name](rng), axis=0)
+    rows = rows[rng.permutation(len(rows))]
     queries = np.concatenate([rows[rng.integers(0, len(rows), size=40)], rows[:10] * 1.3])
     candidates, reach = source(rows).nearest(queries, min(15, len(rows)))
     for i, query in enumerate(queries):
-        others = np.delete(rows, candidates[i][candidates[i] >= 0], axis=0)
+        assert np.unique(candidates[i]).size == candidates.shape[1]
+        others = np.delete(rows, candidates[i], axis=0)
         assert (((others - query) ** 2).sum(axis=1) >= reach[i] * (1.0 - 1e-14)).all()
 
 
 def test_ordinary_rows_are_settled_at_the_first_attempt():
     rng = np.random.default_rng(10)
-    rows = rng.normal(size=(3000, 8))
-    for source in (TreeCandidates(rows), FlatCandidates(rows)):
-        _, reach = source.nearest(rows[:200], 73)
-        _, sqdist = brute_force(rows, rows[:200], 64)
-        assert (sqdist[:, -1] < reach).mean() > 0.95
+    for rows in (rng.normal(size=(3000, 8)), make_scaled_indicators(rng)):
+        for source in (TreeCandidates(rows), product(rows)):
+            _, reach = source.nearest(rows[:200], 73)
+            _, sqdist = brute_force(rows, rows[:200], 64)
+            assert (sqdist[:, -1] < reach).mean() > 0.95
 
 
-def test_groups_are_the_equal_rows():
+def test_what_float32_cannot_tell_is_left_to_brute_force():
+    rows = make_clusters(np.random.default_rng(18))
+    _, reach = product(rows).nearest(rows[:100], 30)
+    assert (reach <= 0.0).all()
+    check(rows, rows[:100], 20, np.arange(100), kinds=["product"])
+
+
+@pytest.mark.parametrize(
+    ("name", "search"),
+    [("indicators", _search_sparse), ("scaled indicators", _search_sparse), ("outlier", _search_dense)],
+)
+def test_columns_that_are_mostly_equal_are_passed_over(name, search):
+    rng = np.random.default_rng(19)
+    rows = make_outlier(rng) if name == "outlier" else TABLES[name](rng)
+    assert product(rows)._search is search
+    # Queries without any such column are answered as well.
+    check(rows, rng.normal(size=(40, rows.shape[1])), 12, kinds=["product"])
+
+
+def test_a_wrong_guess_of_the_limit_is_found_out():
+    rows = make_sorted_clusters(np.random.default_rng(20))
+    source, guesses = product(rows), []
+    search = source._search
+
+    def spy(*arguments):
+        guesses.append(arguments[-1])
+        search(*arguments)
+
+    source._search = spy
+    candidates, _ = source.nearest(rows[::7], 60)
+    assert guesses.count(False) > 0
+    for query, ids in zip(rows[::7], candidates, strict=True):
+        assert set(ids[:40]) <= set(np.argsort(((rows - query) ** 2).sum(axis=1))[:80])
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 300), data=st.data())
+def test_the_smallest_keys_are_kept(seed, size, data):
+    keys = np.random.default_rng(seed).permutation(np.arange(size, dtype=np.int64) - size // 2)
+    count = data.draw(st.integers(1, size))
+    _keep_smallest(keys, size, count)
+    assert sorted(keys) == list(range(-(size // 2), size - size // 2))
+    assert keys[count - 1] == keys[:count].max() == count - 1 - size // 2
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=20))
+def test_keys_are_ordered_as_the_sums_are(numbers):
+    sums = np.array(numbers, dtype=np.float32)
+    keys = [_key(bits, point) for point, bits in enumerate(sums.view(np.int32))]
+    assert [_sum_of(key) for key in keys] == list(sums)
+    in_order = sums[np.argsort(keys)]
+    assert (in_order[:-1] <= in_order[1:]).all()
+
+
+# --- equal rows -----------------------------------------------------------------------------------------------------
+
+
+def test_equal_rows_are_found():
     rows = np.array([[1.0, 2.0], [0.0, 3.0], [1.0, 2.0], [-0.0, 3.0], [5.0, 5.0], [1.0, 2.0]])
-    groups = find_groups(rows)
-    assert groups.first.tolist() == [0, 1, 4]
-    assert [part.tolist() for part in np.split(groups.members, groups.starts[1:-1])] == [[0, 2, 5], [1, 3], [4]]
+    equal = find_equal_rows(rows)
+    assert equal.first.tolist() == [0, 1, 4]
+    assert [part.tolist() for part in np.split(equal.members, equal.starts[1:-1])] == [[0, 2, 5], [1, 3], [4]]
 
 
-def test_groups_of_unscaled_rows_serve_after_scaling():
+def test_equal_rows_have_equal_keys_wherever_they_stand():
+    rng = np.random.default_rng(21)
+    rows = make_duplicates(rng)
+    keys, order = order_key(rows), rng.permutation(len(rows))
+    assert keys.dtype == np.uint64
+    np.testing.assert_array_equal(order_key(rows[order]), keys[order])
+    np.testing.assert_array_equal(order_key(np.asfortranarray(rows)), keys)
+    assert np.unique(keys).size == len(find_equal_rows(rows))
+    assert order_key(np.array([[0.0]])) == order_key(np.array([[-0.0]]))
+
+
+def test_equal_rows_of_the_unscaled_table_serve_after_scaling():
     rng = np.random.default_rng(11)
     rows = make_duplicates(rng)
-    groups, scaled = find_groups(rows), rows / rng.uniform(0.1, 3.0, size=5)
-    assert len(groups) < 1000
-    table = build_index(scaled, groups=groups).query(scaled[:50], 20, np.arange(50))
+    equal, scaled = find_equal_rows(rows), rows / rng.uniform(0.1, 3.0, size=5)
+    assert len(equal) < 1000
+    table = build_index(scaled, equal_rows=equal).query(scaled[:50], 20, np.arange(50))
     ids, sqdist = brute_force(scaled, scaled[:50], 20, np.arange(50))
     assert np.array_equal(table.ids, ids)
     assert np.array_equal(table.sqdist, sqdist)
 
 
-def test_split_groups_change_nothing():
+def test_equal_rows_that_count_as_different_change_nothing():
     rows = np.repeat(np.random.default_rng(12).normal(size=(400, 2)), 3, axis=0)
-    one_each = Groups(np.arange(1200), np.arange(1201), np.arange(1200))
-    for kind in ("tree", "direct", "flat"):
-        split = build_index(rows, kind=kind, groups=one_each).query(rows[:99], 10, np.arange(99))
+    one_each = EqualRows(np.arange(1200), np.arange(1201), np.arange(1200))
+    for kind in ("tree", "product", "direct"):
+        split = build_index(rows, kind=kind, equal_rows=one_each).query(rows[:99], 10, np.arange(99))
         assert np.array_equal(split.ids, build_index(rows, kind=kind).query(rows[:99], 10, np.arange(99)).ids)
 
 
-def test_local_dimension_ignores_columns_that_hardly_vary():
+# --- the choice -----------------------------------------------------------------------------------------------------
+
+
+def test_the_choice_follows_the_rows_not_their_columns():
     rng = np.random.default_rng(13)
     rows = rng.normal(size=(5000, 20))
-    assert _local_dimension(rows) > 9.0
-    assert _local_dimension(rows * ([1.0] * 3 + [1e-3] * 17)) < 4.0
-    assert build_index(rows).kind == "direct"
-    assert build_index(rows * ([1.0] * 3 + [1e-3] * 17)).kind == "tree"
+    surface = np.sin(rng.uniform(-1.0, 1.0, size=(5000, 2)) @ rng.normal(size=(2, 40)) * 3.0)
+    assert build_index(rows).kind == "product"
+    assert build_index(rows * ([1.0] * 2 + [1e-4] * 18)).kind == "tree"
+    assert build_index(surface + 0.05 * rng.normal(size=surface.shape)).kind == "product"  # few dimensions, but askew
+    assert build_index(rows[:, :3]).kind == "tree"
+
+
+def test_points_in_a_cube_are_counted():
+    rng = np.random.default_rng(22)
+    for d in (1, 4, 16, 40):
+        rows, radius = rng.normal(size=(300, d)), rng.uniform(0.5, 3.0, size=7)
+        inside = (np.abs(rows[None] - rows[:7, None]) <= radius[:, None, None]).all(axis=2)
+        np.testing.assert_array_equal(count_in_cubes(rows, rows[:7], radius, 1), inside.sum(axis=1))
+        np.testing.assert_array_equal(count_in_cubes(rows, rows[:7], radius, 3), 3 * inside[:, ::3].sum(axis=1))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -300,8 +450,10 @@ def test_wrong_arguments_are_named():
         build_index(np.empty((0, 3)))
     with pytest.raises(ValueError, match="expected one of"):
         build_index(rows, kind="ball")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="groups do not fit"):
-        build_index(rows, groups=find_groups(np.zeros((50, 2))))
+    with pytest.raises(ValueError, match="equal_rows do not fit"):
+        build_index(rows, equal_rows=find_equal_rows(np.zeros((50, 2))))
+    with pytest.raises(ValueError, match="equal_rows do not fit"):
+        build_index(rows, equal_rows=find_equal_rows(rows[:49]))
 
 
 def test_no_queries():
@@ -309,17 +461,79 @@ def test_no_queries():
     assert table.ids.shape == table.sqdist.shape == (0, 3)
 
 
-@pytest.mark.parametrize("imports", ["torch, faiss, nearfield.neighbours", "faiss, nearfield.neighbours, torch"])
-def test_lives_with_torch_in_one_process(imports):
-    """Both bring an OpenMP library: neither order of imports may hang or crash."""
-    code = f"""
-import {imports}
-import numpy as np
-rows = np.random.default_rng(0).normal(size=(3000, 70))
-for _ in range(3):
-    nearfield.neighbours.build_index(rows, kind="flat").query(rows, 5)
-    a = torch.randn(400, 400); torch.linalg.cholesky(a @ a.T + 400 * torch.eye(400))
-print("done")
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert run.stdout.strip() == "done", run.stderr
+# --- rows that may be seen ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [1, 7, 40])
+def test_earlier_neighbours_equal_brute_force(k):
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((300, 3))
+    rank = rng.permutation(300)
+    which = np.arange(0, 300, 7)
+    found = earlier_neighbours(build_index(rows), rows, which, k, rank)
+    for row, ids in zip(which, found, strict=True):
+        earlier = np.flatnonzero(rank < rank[row])
+        expected = earlier[np.argsort(((rows[earlier] - rows[row]) ** 2).sum(axis=1), kind="stable")][:k]
+        np.testing.assert_array_equal(ids[ids >= 0], expected)
+
+
+@pytest.mark.parametrize("most", [20, 300])  # rows of the largest group: 300 leave 100 rows to its members
+@pytest.mark.parametrize("b", [40, 400])  # many queries learn from a few of them
+def test_queries_of_allowed_rows_equal_brute_force(b, most):
+    rng = np.random.default_rng(0)
+    rows, labels = rng.standard_normal((400, 3)), rng.integers(1, 20, 400)
+    labels[:most] = 0
+    which = rng.permutation(400)[:b]
+    places_seen = []
+
+    def allowed(places, ids):
+        places_seen.append(places)
+        return labels[ids] != labels[which[places]][:, None]
+
+    for k in (5, 60, 200):
+        found = query_where(build_index(rows), rows[which], k, allowed)
+        for row, ids in zip(which, found, strict=True):
+            others = np.flatnonzero(labels != labels[row])
+            expected = others[np.argsort(((rows[others] - rows[row]) ** 2).sum(axis=1), kind="stable")][:k]
+            np.testing.assert_array_equal(ids[: expected.size], expected)
+            assert (ids[expected.size :] == -1).all()
+    assert set(np.concatenate(places_seen)) == set(range(b))
+
+
+def test_large_groups_are_not_searched_again_and_again():
+    """Each row may see none of the 100 nearest: most queries begin wide enough, having learnt it from a few."""
+    rows = np.repeat(np.random.default_rng(1).standard_normal((20, 3)), 100, axis=0)
+    rows += 1e-3 * np.random.default_rng(2).standard_normal(rows.shape)
+    labels, asked = np.repeat(np.arange(20), 100), []
+
+    def allowed(places, ids):
+        asked.append(len(places))
+        return labels[ids] != labels[places][:, None]
+
+    query_where(build_index(rows), rows, 10, allowed)
+    assert sum(asked) < 1.5 * len(rows)
+
+
+def replicated(copies, n=150, noise=0.01):
+    """Rows (n * copies, 3), each `copies` times with a little noise, and their labels."""
+    rng = np.random.default_rng(0)
+    again = np.tile(np.arange(n), copies)
+    return rng.uniform(-2.0, 2.0, size=(n, 3))[again] + noise * rng.standard_normal((n * copies, 3)), again
+
+
+@pytest.mark.parametrize("copies", [2, 3])
+def test_near_copies_are_found(copies):
+    rows, labels = replicated(copies)
+    found = near_copies(build_index(rows), rows)
+    same = found[:, None] == found[None]
+    assert (same == (labels[:, None] == labels[None])).mean() > 0.999
+    assert copied_share(build_index(rows), rows, np.arange(0, len(rows), 3)) > 0.9
+
+
+def test_rows_at_random_and_equal_rows_are_no_copies():
+    rng = np.random.default_rng(0)
+    for rows in (rng.random((300, 1)), rng.random((300, 5)), np.repeat(rng.random((50, 3)), 6, axis=0)):
+        assert copied_share(build_index(rows), rows, np.arange(len(rows))) < 0.4
+    assert (np.bincount(near_copies(build_index(rows), rows)) == 1).all()
+    for n in (1, 2, 3):
+        assert len(near_copies(build_index(rows[:n]), rows[:n])) == n

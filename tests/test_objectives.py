@@ -15,9 +15,6 @@ from nearfield._types import KernelParameters
 from nearfield.kernels import find_kernel
 from nearfield.likelihoods.gaussian import Gaussian
 from nearfield.model import Model, Rows
-from nearfield.neighbours import build_index
-from nearfield.neighbours.restricted import earlier_neighbours, query_where
-from nearfield.neighbours.twins import copied_share, near_copies
 from nearfield.objectives import ordering
 from nearfield.sweep import Sweeper
 
@@ -65,30 +62,6 @@ def test_vecchia_with_all_rows_before_is_the_exact_marginal_likelihood(name):
     assert float(scores.sum()) == pytest.approx(exact, abs=1e-5)  # but for the floor of the noise
 
 
-@pytest.mark.parametrize("k", [1, 7, 40])
-def test_earlier_neighbours_equal_brute_force(k):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((300, 3))
-    rank = rng.permutation(300)
-    which = np.arange(0, 300, 7)
-    found = earlier_neighbours(build_index(X), X, which, k, rank)
-    for row, ids in zip(which, found, strict=True):
-        earlier = np.flatnonzero(rank < rank[row])
-        expected = earlier[np.argsort(((X[earlier] - X[row]) ** 2).sum(axis=1), kind="stable")][:k]
-        np.testing.assert_array_equal(ids[ids >= 0], expected)
-
-
-def test_queries_of_allowed_rows_equal_brute_force():
-    rng = np.random.default_rng(0)
-    X, labels = rng.standard_normal((200, 3)), rng.integers(0, 4, 200)
-    labels[:150] = 0
-    found = query_where(build_index(X), X, 60, lambda places, ids: labels[ids] != labels[places][:, None])
-    for row, ids in enumerate(found):
-        others = np.flatnonzero(labels != labels[row])
-        expected = others[np.argsort(((X[others] - X[row]) ** 2).sum(axis=1), kind="stable")][:60]
-        np.testing.assert_array_equal(ids[ids >= 0], expected)
-
-
 def test_the_paper_orders_along_the_first_principal_component():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50, 3)) * [1, 5, 1]
@@ -119,24 +92,6 @@ def replicated(n=150, copies=2, noise=0.01, seed=0):
         y[again] + noise * rng.standard_normal(n * copies),
         again,
     )
-
-
-@pytest.mark.parametrize("copies", [2, 3])
-def test_near_copies_are_found(copies):
-    X, _, labels = replicated(copies=copies)
-    found = near_copies(build_index(X), X)
-    same = found[:, None] == found[None]
-    assert (same == (labels[:, None] == labels[None])).mean() > 0.999
-    assert copied_share(build_index(X), X, np.arange(0, len(X), 3)) > 0.9
-
-
-def test_rows_at_random_and_equal_rows_are_no_copies():
-    rng = np.random.default_rng(0)
-    for X in (rng.random((300, 1)), rng.random((300, 5)), np.repeat(rng.random((50, 3)), 6, axis=0)):
-        assert copied_share(build_index(X), X, np.arange(len(X))) < 0.4
-    assert (np.bincount(near_copies(build_index(X), X)) == 1).all()
-    for n in (1, 2, 3):
-        assert len(near_copies(build_index(X[:n]), X[:n])) == n
 
 
 def test_a_row_is_left_out_with_its_group():

@@ -19,6 +19,7 @@ import numpy as np
 
 from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64, equal_rows_hold, find_equal_rows, order_key
 from nearfield.neighbours._index import CandidateSource, NeighbourIndex, NeighbourTable, check_overflow
+from nearfield.neighbours._select import count_in_cubes
 from nearfield.neighbours.product import ProductCandidates
 from nearfield.neighbours.tree import TreeCandidates
 
@@ -34,34 +35,41 @@ __all__ = [
 
 Kind = Literal["auto", "tree", "product", "direct"]
 
-# Which search is fastest: seconds for 6,400 queries (extrapolated from 256 to 1,600), k = 64, two cores with AVX-512.
-# The machine was shared and its load varied, most of all in the rows marked *: compare the three figures of one data
-# set in one row, nothing else. "uniform" fills the cube, "curved" is a 3-D surface with noise of 0.05, "scaled" is
-# normal with each column 0.6 times the one before, as length scales do.
+# Which search is fastest: processor time of one thread, in microseconds a query and milliseconds to build, k = 64, on a
+# busy machine with AVX2: compare within a row. "scaled" is normal with each column 0.6 times the one before, as length
+# scales do; "curved" a surface of three dimensions with noise of 0.05; adult and splice are tables of categories as
+# columns of zeros and ones, scaled to unit variance. "cube" is what _cube_of_neighbours counts, "limit" the number up
+# to which the tree is chosen.
 #
-#                            uniform                 curved                  scaled
-#      n    d       tree direct   flat      tree direct   flat      tree direct   flat
-#    1e3    2       0.04   0.09   0.08      0.07   0.16   0.11      0.07   0.12   0.21
-#    1e3   30       0.14   0.10   0.16      0.15   0.18   0.10      0.12   0.16   0.18
-#    1e4    3       0.06   0.21   0.21      0.09   0.50   0.31      0.10   0.27   0.38
-#    1e4    8       0.19   0.25   0.34      0.14   0.40   0.36      0.16   0.42   0.41
-#    1e4   10       0.42   0.25   0.31      0.20   0.43   0.49      0.19   0.46   0.39
-#    1e4   20       0.75   0.30   0.32      0.25   0.54   0.53      0.23   0.47   0.49
-#    1e5    1       0.06   0.53   2.52      0.18   1.01   4.23      0.09   1.21   4.38
-#    1e5    3       0.11   0.64   1.53      0.17   1.00   2.88      0.12   1.48   1.95
-#    1e5    8       0.80   1.36   2.26      0.59   1.30   2.45      0.62   1.31   2.00
-#    1e5   10       1.92   1.31   1.67      0.46   1.94   3.24      0.30   1.44   2.50
-#    1e5   15     103.38*  4.05*  8.04*     1.20   1.96   3.66      0.35   1.04   1.90
-#    1e5   30     132.50*  4.13*  6.90*     3.02   2.78   3.85      1.07   1.58   4.12
-#    1e5  100     346.97* 10.33* 17.84*
+#                                                      a query                     to build
+#  rows            n    d     cube   limit       tree  product   direct       tree product direct
+#  normal      1,000    3      117     152         20       28       30        0.8     0.6    0.2
+#  normal      1,000    8      558     152         36       28       32        0.9     0.7    0.2
+#  normal     10,000    3      122     175         26       28       51        5.3     1.6    1.1
+#  normal     10,000    5      353     175         53       32       56        5.3     1.7    0.9
+#  normal     10,000    8    1,426     175        156       32       58        6.1     1.7    0.9
+#  normal     10,000   30    9,987     175        611       39       76        9.1     2.3    1.0
+#  normal    100,000    3      116     400         38       73      139       63.4    10.7    7.7
+#  normal    100,000    5      436     400         90       59      156       59.8    10.6    7.6
+#  normal    100,000    8    2,997     400        430       58      148       63.3    10.9    7.3
+#  normal    100,000   30   99,053     400     17,211      123      364      196.9    18.0    8.4
+#  normal    100,000  100  100,000     400     35,895      265      944      498.0    37.0   14.2
+#  normal  1,000,000    4      200   2,650         79      244      924      704.8   155.4   68.6
+#  normal  1,000,000    8    3,536   2,650        909      352    1,081      759.8   104.5   71.5
+#  scaled      1,000   20      187     152         21       24       28        0.7     0.7    0.2
+#  scaled     10,000   20      341     175         50       34       64        6.2     1.9    1.0
+#  scaled    100,000   20      590     400        141       92      249       78.1    13.2    7.6
+#  scaled  1,000,000   20    1,099   2,650        292      578    2,067     1053.4   186.7   75.5
+#  curved     10,000   60   10,000     175        779       38       88       10.0     2.5    1.1
+#  curved    100,000   60    1,837     400      1,669      177      602      166.9    22.1   10.3
+#  adult      48,842  104   10,206     272      5,588       65      512      388.4    25.6   16.0
+#  splice      3,190  240    3,005     158        423       29       94        9.1     3.8    1.9
 #
-# The number of columns does not tell the rows of this table apart; the local dimension does (uniform 8: 7.1, 10: 8.1;
-# curved 20: 6.6, 30: 7.4; scaled 30: 6.7). It costs 1 to 45 ms here. Beyond 100 columns direct and flat each won some
-# runs (128 columns: flat with 2e4 rows, direct with 1e5 rows on one thread), so DIRECT_COLUMNS is a guess.
-TREE_ALWAYS = 5  # up to so many columns, or TREE_ROWS rows, the tree serves well without a look at the rows
-TREE_ROWS = 1000
-TREE_DIMENSION = 7.5  # local dimension up to which the tree wins
-DIRECT_COLUMNS = 100  # columns up to which float64 brute force is preferred to float32 with its proof
+# Neither the number of columns nor the dimension that the rows fill (curved: 3 to 4) tells the rows of this table
+# apart; the count does. It costs 1 to 40 ms here.
+TREE_COLUMNS = 3  # up to so many columns, or TREE_ROWS distinct rows, the tree serves well without a look at the rows
+TREE_ROWS = 200
+TREE_CUBE, TREE_CUBE_SHARE = 150, 1 / 400  # so many rows, and this share of all, in a cube of neighbours: the tree wins
 
 
 def build_index(rows: Float64, kind: Kind = "auto", equal_rows: EqualRows | None = None) -> NeighbourIndex:
@@ -75,8 +83,8 @@ def build_index(rows: Float64, kind: Kind = "auto", equal_rows: EqualRows | None
     points = rows if len(equal_rows) == len(rows) else rows[equal_rows.first]
     box = np.stack([points.min(axis=0), points.max(axis=0)])
     check_overflow(box[:1], box)
-    chosen = _choose(points, box) if kind == "auto" else kind
-    return NeighbourIndex(points, box, equal_rows, _source(points, box, chosen), chosen)
+    source, chosen = _choose(points, box) if kind == "auto" else (_source(points, box, kind), kind)
+    return NeighbourIndex(points, box, equal_rows, source, chosen)
 
 
 def neighbour_table(rows: Float64, queries: Float64, k: int, exclude: Int64 | None = None) -> NeighbourTable:
@@ -84,28 +92,29 @@ def neighbour_table(rows: Float64, queries: Float64, k: int, exclude: Int64 | No
     return build_index(rows).query(queries, k, exclude)
 
 
-def _local_dimension(points: Float64, box: Float64, samples: int = 16, k: int = 64) -> float:
-    """How many dimensions the distinct points (m, d) fill at the scale of their k-th neighbours.
+def _choose(points: Float64, box: Float64) -> tuple[CandidateSource | None, str]:
+    """tree or product for the distinct points (m, d) of the box (2, d); the answers do not depend on it."""
+    m, d = points.shape
+    if d <= TREE_COLUMNS or m <= TREE_ROWS:
+        return _source(points, box, "tree"), "tree"
+    source = _source(points, box, "product")  # is built in less time than a tree, by far
+    if _cube_of_neighbours(points, box, source) > TREE_CUBE + TREE_CUBE_SHARE * m:
+        return source, "product"
+    return _source(points, box, "tree"), "tree"
 
-    The maximum-likelihood estimate of Levina and Bickel (2004), 1 / mean log(r_k / r_j), over a few points spread
-    evenly over the table. It is what a tree feels: scaled columns that hardly vary, or correlated ones, do not count.
+
+def _cube_of_neighbours(points: Float64, box: Float64, source: CandidateSource | None) -> float:
+    """How many of the points (m, d) lie in the cube around the ball of a point's 64 nearest, on average over a few.
+
+    A tree has to look at about all of them: its cells are boxes along the axes. Their number grows with the dimension
+    that the points fill near a point, but also where a surface of few dimensions lies askew to many axes; scaled
+    columns that hardly vary do not count.
     """
     everyone = np.arange(len(points) + 1, dtype=np.int64)
-    ids = np.linspace(0, len(points) - 1, samples).astype(np.int64)
-    index = NeighbourIndex(points, box, EqualRows(everyone[:-1], everyone, everyone[:-1]), None, "direct")
-    sqdist = index.query(points[ids], k, exclude=ids).sqdist
-    sqdist = sqdist[sqdist[:, 0] > 0.0]  # squares of tiny differences may vanish
-    logs = np.log(sqdist)
-    spread = float(np.sum(logs[:, -1:] - logs[:, :-1])) / 2.0
-    return len(sqdist) * (k - 1) / spread if spread > 0.0 else float(points.shape[1])
-
-
-def _choose(points: Float64, box: Float64) -> str:
-    """tree or product for the points (m, d); the answers do not depend on it."""
-    m, d = points.shape
-    if d <= TREE_ALWAYS or m <= TREE_ROWS or _local_dimension(points, box) <= TREE_DIMENSION:
-        return "tree"
-    return "product"
+    index = NeighbourIndex(points, box, EqualRows(everyone[:-1], everyone, everyone[:-1]), source, "sample")
+    ids = np.linspace(0, len(points) - 1, 16).astype(np.int64)
+    radius = np.sqrt(index.query(points[ids], 64, exclude=ids).sqdist[:, -1])
+    return float(np.mean(count_in_cubes(points, points[ids], radius, step=-(-len(points) // 2**13))))
 
 
 def _source(points: Float64, box: Float64, kind: str) -> CandidateSource | None:

@@ -125,7 +125,12 @@ class NeighbourIndex:
 
 def check_overflow(queries: Float64, box: Float64) -> None:
     """Refuse queries (b, d) whose squared distance to the far corner of the box low, high (2, d) is not finite."""
+    if not len(queries):
+        return
     with np.errstate(over="ignore", invalid="ignore"):
+        reach = np.maximum(queries.max(axis=0) - box[0], box[1] - queries.min(axis=0))
+        if np.isfinite(reach @ reach):  # of all queries together: what is almost always seen
+            return
         far = np.maximum(np.abs(queries - box[0]), np.abs(queries - box[1]))
         finite = np.isfinite(np.einsum("ij,ij->i", far, far)).all()
     if not finite:

@@ -19,11 +19,21 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_BITS = 512 if binding.get_host_cpu_features().get("avx512f", False) else 256  # a register; LLVM cuts it if need be
+
+def _register_bits() -> int:
+    """Width of a vector register; where it is narrower, LLVM cuts ours into several."""
+    try:
+        return 512 if binding.get_host_cpu_features().get("avx512f", False) else 256
+    except RuntimeError:  # of a machine whose features LLVM cannot tell
+        return 256
+
+
+_BITS = _register_bits()
 
 QUERIES = 6  # that share a panel
 PANEL32 = 2 * _BITS // 32  # points to a panel of float32
 PANEL64 = 2 * _BITS // 64  # the same of float64
+EIGHT = 8  # points whose distances are computed together where they lie apart
 WIDE32 = 64  # points to a wide panel of float32: the bits of a mask
 
 
@@ -141,6 +151,56 @@ def _add_square(builder: Any, total: Any, x: Any, z: Any) -> Any:
 products = _against_panels(32, PANEL32, QUERIES, False, _add_product, "<")  # float32: start + x.z
 listed_products = _against_panels(32, WIDE32, 1, True, _add_product, "<")  # the same, over the listed columns
 squares = _against_panels(64, PANEL64, QUERIES, False, _add_square, "<=")  # float64: start + |x - z|^2
+
+
+@intrinsic
+def add_squares(typingctx: Any, query: Any, points: Any, ids: Any, place: Any, columns: Any, d: Any, out: Any) -> Any:
+    """out[place + n] += |x - z_n|^2 over the first `columns` many, for the EIGHT points z_n = points[ids[place + n]].
+
+    `columns` is a multiple of four; query (d,), points (m * d,) flat. Coordinates come four columns at a time from each
+    point, change places so that a register holds one column of four points, and are added in the order of the columns.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, z, numbers, sums = (
+            context.make_array(signature.args[n])(context, builder, args[n]).data for n in (0, 1, 2, 6)
+        )
+        place, columns, d = args[3:6]
+        vector, integer = ir.VectorType(ir.DoubleType(), 4), ir.IntType(32)
+
+        def at(pointer: Any, offset: Any) -> Any:
+            return builder.bitcast(builder.gep(pointer, [offset]), vector.as_pointer())
+
+        def mix(a: Any, b: Any, order: list[int]) -> Any:
+            return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(integer, 4), order))
+
+        def transposed(a: Any, b: Any, c: Any, e: Any) -> list[Any]:
+            ab, cd = (
+                [mix(a, b, o) for o in ([0, 4, 2, 6], [1, 5, 3, 7])],
+                [mix(c, e, o) for o in ([0, 4, 2, 6], [1, 5, 3, 7])],
+            )
+            low, high = [0, 1, 4, 5], [2, 3, 6, 7]
+            return [mix(ab[0], cd[0], low), mix(ab[1], cd[1], low), mix(ab[0], cd[0], high), mix(ab[1], cd[1], high)]
+
+        places = [builder.add(place, ir.Constant(d.type, n)) for n in range(EIGHT)]
+        rows = [builder.mul(builder.load(builder.gep(numbers, [n])), d) for n in places]
+        totals = [cgutils.alloca_once_value(builder, builder.load(at(sums, places[n]), align=8)) for n in (0, 4)]
+        step = ir.Constant(d.type, 4)
+        with cgutils.for_range_slice(builder, ir.Constant(d.type, 0), columns, step, d.type) as (j, _):
+            own = builder.load(at(x, j), align=8)
+            for half, total in enumerate(totals):
+                squares = []
+                for row in rows[4 * half : 4 * half + 4]:
+                    difference = builder.fsub(own, builder.load(at(z, builder.add(row, j)), align=8))
+                    squares.append(builder.fmul(difference, difference))
+                for column in transposed(*squares):
+                    builder.store(builder.fadd(builder.load(total), column), total)
+        for n, total in zip((0, 4), totals, strict=True):
+            builder.store(builder.load(total), at(sums, places[n]), align=8)
+        return context.get_dummy_value()
+
+    n = types.intp
+    return types.void(query, points, ids, n, n, n, out), codegen
 
 
 @intrinsic

@@ -1,8 +1,8 @@
 """The k best rows by (squared distance, row id), in float64, from candidates or from all points.
 
 From candidates, the output is kept sorted; from all points, it is a max-heap on (squared distance, row id) while it is
-filled, and is sorted at the end. Squared distances are sums of (q - x)^2 in the order of the dimensions, so the same pair gives the same bits wherever it is
-computed. All functions release the GIL.
+filled, and is sorted at the end. Squared distances are sums of (q - x)^2 in the order of the dimensions, so the same
+pair gives the same bits wherever it is computed. All functions release the GIL.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from nearfield._compiled import compiled
 from nearfield._threads import in_threads
-from nearfield.neighbours._panels import PANEL64, QUERIES, lowest_bit, squares
+from nearfield.neighbours._panels import EIGHT, PANEL64, QUERIES, add_squares, lowest_bit, squares
 
 NOBODY = np.iinfo(np.int64).max  # id of an empty place while the heap is filled: loses against every row
 TILE_NUMBERS = 2**14  # coordinates of points that all queries of a chunk meet while they lie in the cache
@@ -48,6 +48,35 @@ def select_from_all(queries, points, equal_rows, exclude, ids, sqdist):
         )
 
     in_threads(run, queries.shape[0], smallest=16, largest=CHUNK)
+
+
+def count_in_cubes(points, queries, radius, step):
+    """How many of the points (m, d) differ from each query (b, d) by at most its radius (b,) in every column, (b,).
+
+    Only every step-th point is looked at, and counted for all.
+    """
+    counts = np.empty(len(queries), dtype=np.int64)
+
+    def run(start: int, stop: int) -> None:
+        _count_in_cubes(points, queries[start:stop], radius[start:stop], step, counts[start:stop])
+
+    in_threads(run, len(queries), smallest=1)
+    return counts
+
+
+@compiled()
+def _count_in_cubes(points, queries, radius, step, counts):
+    counts[:] = 0
+    d = points.shape[1]
+    for i in range(queries.shape[0]):
+        for p in range(0, points.shape[0], step):
+            outside = 0
+            for begin in range(0, d, 16):  # counting instead of branching lets it vectorise
+                for j in range(begin, min(begin + 16, d)):
+                    outside += abs(points[p, j] - queries[i, j]) > radius[i]
+                if outside > 0:
+                    break
+            counts[i] += step * (outside == 0)
 
 
 @compiled()
@@ -98,31 +127,22 @@ def _sort_heap(sqdist, ids):
 
 @compiled()
 def _square_distances(query, points, candidates, distance):
-    """Fill distance (c,) from the query (d,) to points[candidates]; those below 0 get any number.
-
-    Each sum has to wait for its last addition, so four of them take turns.
-    """
-    n = candidates.size
-    for c in range(0, n, 4):
-        z0 = points[max(candidates[c], 0)]
-        z1 = points[max(candidates[min(c + 1, n - 1)], 0)]
-        z2 = points[max(candidates[min(c + 2, n - 1)], 0)]
-        z3 = points[max(candidates[min(c + 3, n - 1)], 0)]
-        s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
-        for j in range(query.size):
-            r0, r1, r2, r3 = query[j] - z0[j], query[j] - z1[j], query[j] - z2[j], query[j] - z3[j]
-            s0 += r0 * r0
-            s1 += r1 * r1
-            s2 += r2 * r2
-            s3 += r3 * r3
-        distance[c], distance[c + 1], distance[c + 2], distance[c + 3] = s0, s1, s2, s3
+    """Fill distance (c,) from the query (d,) to points[candidates] (c,), c a multiple of EIGHT."""
+    d = query.size
+    distance[:] = 0.0
+    for c in range(0, candidates.size, EIGHT):
+        add_squares(query, points.reshape(-1), candidates, c, d - d % 4, d, distance)
+    for j in range(d - d % 4, d):
+        for c in range(candidates.size):
+            difference = query[j] - points[candidates[c], j]
+            distance[c] += difference * difference
 
 
 @compiled()
 def _insert(sqdist, ids, filled, distance, start, stop, members, excluded):
-    """Insert the rows members[start:stop], all at one distance, into the sorted sqdist, ids (k,); return how many it has.
+    """Insert the rows members[start:stop], all at one distance, into the sorted sqdist, ids (k,).
 
-    Candidates come about sorted, so that there is little to move.
+    Returns how many are filled then. Candidates come about sorted, so that there is little to move.
     """
     k = sqdist.size
     for position in range(start, stop):
@@ -145,15 +165,21 @@ def _insert(sqdist, ids, filled, distance, start, stop, members, excluded):
 
 @compiled()
 def _select(queries, points, starts, members, candidates, exclude, ids, sqdist):
-    distance = np.empty(candidates.shape[1] + 3)
+    count = candidates.shape[1]
+    found = np.empty(-(-count // EIGHT) * EIGHT, dtype=np.int64)
+    distance = np.empty(found.size)
     for i in range(queries.shape[0]):
-        _square_distances(queries[i], points, candidates[i], distance)
+        size = 0
+        for c in range(count):
+            if candidates[i, c] >= 0:
+                found[size] = candidates[i, c]
+                size += 1
+        found[size:] = 0
+        _square_distances(queries[i], points, found, distance)
         filled = 0
-        for c in range(candidates.shape[1]):
-            p = candidates[i, c]
-            if p >= 0:
-                begin, end = starts[p], starts[p + 1]
-                filled = _insert(sqdist[i], ids[i], filled, distance[c], begin, end, members, exclude[i])
+        for c in range(size):
+            begin, end = starts[found[c]], starts[found[c] + 1]
+            filled = _insert(sqdist[i], ids[i], filled, distance[c], begin, end, members, exclude[i])
         sqdist[i, filled:] = np.inf
         ids[i, filled:] = -1
 

@@ -1,8 +1,8 @@
 """Candidates from matrix products in float32, with a rigorous bound on what float32 may have missed.
 
-|x - z|^2 = |x|^2 + 2 s with s = |z|^2 / 2 - x.z, summed by d fused multiply-adds in float32; the best s of each query are
-kept. With u = 2^-24 and norms taken after centring, rounding the coordinates changes |x - z|^2 by at most
-(2u + u^2)(|x| + |z|)^2, rounding |z|^2 / 2 changes it by u |z|^2, and the sum errs by d u (|z|^2 + 2 |x| |z|). So
+|x - z|^2 = |x|^2 + 2 s with s = |z|^2 / 2 - x.z, summed by d fused multiply-adds in float32; the points of the smallest
+s are the candidates. With u = 2^-24 and norms taken after centring, rounding the coordinates changes |x - z|^2 by at
+most (2u + u^2)(|x| + |z|)^2, rounding |z|^2 / 2 changes it by u |z|^2, and the sum errs by d u (|z|^2 + 2 |x| |z|). So
 
     | float32 result - |x - z|^2 |  <=  (d + 8) u (|x| + |z|)^2
 
@@ -22,13 +22,15 @@ UNIT = 2.0**-24  # rounding unit of float32
 UNDERFLOW = 1e-30  # far above what float32 loses below its smallest normal number, when the largest norm is about 1
 FAR = 1e6  # queries this many times farther from the centre than any row: float32 cannot rank their neighbours
 
-_SAMPLE = 129  # rows that tell which columns have a value that most rows share
+_SAMPLE = 65  # rows that tell which columns have a value that most rows share
 _SPARSE = 0.4  # share of the coordinates other than zero up to which each query visits its own columns only
 _TILE_NUMBERS, _WIDE_TILE_NUMBERS = 2**15, 2**13  # coordinates of points that a chunk of queries meets in the cache
 _TILE_POINTS = 512  # at most, so that the sums of six queries stay in the fastest cache
 _CHUNK = 40 * QUERIES  # queries that share one pass over the points
 _KEPT_NUMBERS = 2**18  # keys kept for the queries of a chunk, 2 MB
-_ROOM = 4  # times `count`: keys collected before the best `count` of them are sorted out
+_EVERY = 8  # a first look at every so many-th tile
+_RANKED = 128  # up to so many keys are sorted by counting the smaller ones of each, which vectorises
+_ROOM = 3  # times `count`: keys collected before the best `count` of them are sorted out
 
 
 class ProductCandidates:
@@ -56,29 +58,34 @@ class ProductCandidates:
         self._radius = float(np.sqrt(2.0 * self._half[:m].max())) * (1.0 + 4.0 * UNIT)
 
     def nearest(self, queries: NDArray[np.float64], count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Candidates (b, count), fewer than points, and the bound (b,) below which no other point lies; <= 0: unknown."""
-        candidates, last = np.empty((len(queries), count), dtype=np.int64), np.empty(len(queries))
-        with np.errstate(over="ignore"):
-            centred = (queries - self._centre) * self._scale
-            norm = np.sqrt(np.einsum("ij,ij->i", centred, centred))
-        lost = norm > FAR
-        norm[lost], centred[lost] = 0.0, 0.0
+        """Candidates (b, count), count <= m, and a bound (b,) below which no other point lies; <= 0 if unknown."""
+        b = len(queries)
+        candidates, norm, largest = np.empty((b, count), dtype=np.int64), np.empty(b), np.empty(b)
 
         def search(start: int, stop: int) -> None:
             part = slice(start, stop)
-            self._search(centred[part], self._panels, self._half, candidates[part], last[part])
+            centred = np.empty((stop - start, queries.shape[1]), dtype=np.float32)
+            _centred(queries[part], self._centre, self._scale, centred, norm[part])
+            self._search(centred, self._panels, self._half, candidates[part], largest[part], True)
+            short = start + np.flatnonzero(candidates[part, 0] < 0)
+            if short.size:
+                again, sums = candidates[short], largest[short]
+                self._search(centred[short - start], self._panels, self._half, again, sums, False)
+                candidates[short], largest[short] = again, sums
 
-        in_threads(search, len(queries), smallest=2 * QUERIES, largest=_chunk(count))
-        reach = self._reach(norm, last)
-        reach[lost] = -np.inf
+        in_threads(search, b, smallest=2 * QUERIES, largest=_chunk(count))
+        reach = self._reach(norm, largest)
+        reach[norm > FAR] = -np.inf
         return candidates, reach
 
-    def _reach(self, norm: NDArray[np.float64], last: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A lower bound (b,) for the squared distances of the points beyond the last candidate.
+    def _reach(self, norm: NDArray[np.float64], largest: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A lower bound (b,) for the squared distances of the points whose sums are no smaller than the largest (b,).
 
         A point z nearer than `last` has |z| <= |q| + sqrt(last), so one far outlier does not spoil the bound of all.
         """
         d = self._panels.shape[1]
+        norm = np.minimum(norm, FAR)  # what is farther has no bound
+        last = norm**2 + 2.0 * largest
         farthest = np.minimum(self._radius, norm + np.sqrt(np.maximum(last, 0.0)))
         error = (d + 8) * UNIT * (norm + farthest) ** 2 + UNDERFLOW
         # In two steps, since the square of the scale may overflow; denormal results are not to be trusted.
@@ -98,6 +105,21 @@ def _centre(points: NDArray[np.float64], box: NDArray[np.float64]) -> tuple[NDAr
     common = share > 0.5
     centre = np.where(common, median, np.clip(points.mean(axis=0), box[0], box[1]))
     return centre, float(np.where(common, 1.0 - share, 1.0).mean())
+
+
+@compiled()
+def _centred(queries, centre, scale, centred, norm):
+    """Fill centred (b, d), in float32, and norm (b,) of the queries (b, d); those too far away become zero."""
+    b, d = queries.shape
+    for i in range(b):
+        total = 0.0
+        for j in range(d):
+            x = (queries[i, j] - centre[j]) * scale
+            centred[i, j] = np.float32(x)
+            total += x * x
+        norm[i] = np.sqrt(total)
+        if norm[i] > FAR:
+            centred[i] = np.float32(0.0)
 
 
 @compiled()
@@ -162,120 +184,142 @@ def _keep_smallest(keys, size, count):
 
 
 @compiled()
-def _collect(keys, size, limits, i, hits, sums, panels, width, first):
-    """Add to keys (room,), of which `size` are filled, the points that hit query i; return the new size.
+def _collect(keys, sizes, limits, i, mask, sums, bits, place, first, count):
+    """Add to keys (b, room), of which sizes (b,) are filled, the points of one panel that hit query i, by the mask.
 
-    hits (panels,) and sums (panels * width,) belong to the points from `first` on. When there is no room the best are
-    kept, and the limit of the query sinks.
+    They are numbered from `first` on, and their sums begin at sums[place]; `bits` are the same numbers as integers. Of
+    _ROOM * count keys the best `count` are kept, and the limit of the query sinks.
     """
-    bits = sums.view(np.int32)
-    count = (keys.size - WIDE32) // _ROOM
-    for t in range(panels):
-        mask = hits[t]
-        if mask == 0:
-            continue
-        if size > keys.size - width:
-            _keep_smallest(keys, size, count)
-            size, limits[i] = count, _sum_of(keys[count - 1])
-        while mask != 0:
-            place = t * width + lowest_bit(mask)
-            mask &= mask - np.uint64(1)
-            if sums[place] < limits[i]:  # which may have sunk since
-                keys[size] = _key(bits[place], first + place)
-                size += 1
-    return size
+    if sizes[i] > _ROOM * count:
+        _keep_smallest(keys[i], sizes[i], count)
+        sizes[i], limits[i] = count, _sum_of(keys[i, count - 1])
+    while mask != 0:
+        c = lowest_bit(mask)
+        mask &= mask - np.uint64(1)
+        if sums[place + c] < limits[i]:  # which may have sunk since
+            keys[i, sizes[i]] = _key(bits[place + c], first + c)
+            sizes[i] += 1
 
 
 @compiled()
-def _finish(keys, sizes, candidates, last):
-    """Fill candidates (b, count) in the order of their sums, and add twice the largest sum to last (b,)."""
+def _guess_limits(keys, sizes, limits, few):
+    """From the first tiles' keys, of which the best `few` are kept: the limit that they suggest for all."""
+    for i in range(sizes.size):
+        if sizes[i] >= few:
+            _keep_smallest(keys[i], sizes[i], few)
+            sizes[i] = few
+            limits[i] = _sum_of(keys[i, few - 1] + (np.int64(1) << np.int64(32)))  # the next number: ties count too
+
+
+@compiled()
+def _rank(keys, key):
+    """How many of the keys are smaller."""
+    rank = 0
+    for c in range(keys.size):
+        rank += keys[c] < key
+    return rank
+
+
+@compiled()
+def _finish(keys, sizes, candidates, largest):
+    """Fill candidates (b, count) in the order of their sums, and largest (b,); -1 first where there are too few."""
     b, count = candidates.shape
     for i in range(b):
+        if sizes[i] < count:
+            candidates[i, 0] = -1
+            continue
         _keep_smallest(keys[i], sizes[i], count)
-        last[i] += 2.0 * np.float64(_sum_of(keys[i, count - 1]))
-        keys[i, :count].sort()
+        largest[i] = _sum_of(keys[i, count - 1])
+        best = keys[i, :count]
+        if count > _RANKED:
+            best.sort()
         for c in range(count):
-            candidates[i, c] = keys[i, c] & np.int64(0xFFFFFFFF)
+            candidates[i, c if count > _RANKED else _rank(best, best[c])] = best[c] & np.int64(0xFFFFFFFF)
 
 
 @compiled()
-def _search_dense(queries, panels, half, candidates, last):
-    """Fill candidates (b, count) with the points of the smallest sums, and last (b,) with |q|^2 + 2 s of the largest."""
+def _few(count, share):
+    """How many of the best `count` points fall into a random `share` of all, but for one query in thousands."""
+    return min(count, int(count * share + 3.0 * np.sqrt(count * share) + 3.0))
+
+
+@compiled()
+def _search_dense(queries, panels, half, candidates, largest, guess):
+    """Fill candidates (b, count) with the points of the smallest sums, and largest (b,) with the largest of these.
+
+    With `guess`, the best of every _EVERY-th tile tell beforehand where the limit will be. Where that was too low there
+    are fewer than `count` points below it, and the first candidate is -1.
+    """
     b, d = queries.shape
-    p = panels.shape[0]
+    p, count = panels.shape[0], candidates.shape[1]
     blocks = -(-b // QUERIES)
     packed = np.zeros((blocks, d, QUERIES), dtype=np.float32)
-    limits = np.full(blocks * QUERIES, -np.inf, dtype=np.float32)
-    limits[:b] = np.inf
-    last[:] = 0.0
     for i in range(b):
         for j in range(d):
-            x = np.float32(queries[i, j])
-            packed[i // QUERIES, j, i % QUERIES] = -x
-            last[i] += np.float64(x) * np.float64(x)
-    keys = np.empty((b, _ROOM * candidates.shape[1] + WIDE32), dtype=np.int64)
+            packed[i // QUERIES, j, i % QUERIES] = -queries[i, j]
+    limits = np.full(blocks * QUERIES, -np.inf, dtype=np.float32)
+    limits[:b] = np.inf
+    keys = np.empty((b, _ROOM * count + WIDE32), dtype=np.int64)
     sizes = np.zeros(b, dtype=np.int64)
     tile = max(1, min(_TILE_NUMBERS // (d * PANEL32), _TILE_POINTS // PANEL32))
-    sums = np.empty((QUERIES, tile * PANEL32), dtype=np.float32)
-    hits = np.empty((QUERIES, tile), dtype=np.uint64)
+    sums = np.empty(QUERIES * tile * PANEL32, dtype=np.float32)
+    bits = sums.view(np.int32)
+    hits = np.empty(QUERIES * tile, dtype=np.uint64)
     flat_panels, flat_queries, no_columns = panels.reshape(-1), packed.reshape(-1), np.empty(0, dtype=np.int64)
-    for first in range(0, p, tile):
-        size = min(tile, p - first)
-        flat_sums, flat_hits = sums.reshape(-1)[: QUERIES * size * PANEL32], hits.reshape(-1)[: QUERIES * size]
-        for block in range(blocks):
-            own = block * QUERIES
-            products(
-                flat_panels,
-                half,
-                flat_queries,
-                no_columns,
-                limits,
-                flat_sums,
-                flat_hits,
-                first,
-                size,
-                d,
-                own,
-                own * d,
-                d,
-            )
-            for q in range(min(QUERIES, b - own)):
-                i = own + q
-                near, where = flat_hits[q * size : (q + 1) * size], slice(q * size * PANEL32, (q + 1) * size * PANEL32)
-                sizes[i] = _collect(
-                    keys[i], sizes[i], limits, i, near, flat_sums[where], size, PANEL32, first * PANEL32
+    for turn in range(2):
+        few = _few(count, 1.0 / _EVERY) if turn == 0 and guess else count
+        for first in range(0, p, tile):
+            if ((first // tile) % _EVERY == 0) != (turn == 0):
+                continue
+            size = min(tile, p - first)
+            for own in range(0, blocks * QUERIES, QUERIES):
+                products(
+                    flat_panels, half, flat_queries, no_columns, limits, sums, hits, first, size, d, own, own * d, d
                 )
-    _finish(keys, sizes, candidates, last)
+                for q in range(min(QUERIES, b - own)):
+                    for n in range(q * size, (q + 1) * size):
+                        if hits[n] != 0:
+                            begin = (first + n - q * size) * PANEL32
+                            _collect(keys, sizes, limits, own + q, hits[n], sums, bits, n * PANEL32, begin, few)
+        if turn == 0 and guess:
+            _guess_limits(keys, sizes, limits, few)
+    _finish(keys, sizes, candidates, largest)
 
 
 @compiled()
-def _search_sparse(queries, panels, half, candidates, last):
+def _search_sparse(queries, panels, half, candidates, largest, guess):
     """The same, for queries most of whose coordinates are zero."""
     b, d = queries.shape
-    p = panels.shape[0]
+    p, count = panels.shape[0], candidates.shape[1]
     values = np.empty(b * d, dtype=np.float32)
     columns = np.empty(b * d, dtype=np.int64)
     ends = np.zeros(b + 1, dtype=np.int64)
-    last[:] = 0.0
     for i in range(b):
         ends[i + 1] = ends[i]
         for j in range(d):
-            x = np.float32(queries[i, j])
-            if x != 0.0:
-                values[ends[i + 1]], columns[ends[i + 1]] = -x, j
+            if queries[i, j] != 0.0:
+                values[ends[i + 1]], columns[ends[i + 1]] = -queries[i, j], j
                 ends[i + 1] += 1
-                last[i] += np.float64(x) * np.float64(x)
     limits = np.full(b, np.inf, dtype=np.float32)
-    keys = np.empty((b, _ROOM * candidates.shape[1] + WIDE32), dtype=np.int64)
+    keys = np.empty((b, _ROOM * count + WIDE32), dtype=np.int64)
     sizes = np.zeros(b, dtype=np.int64)
     tile = max(1, min(_WIDE_TILE_NUMBERS // (d * WIDE32), _TILE_POINTS // WIDE32))
     sums = np.empty(tile * WIDE32, dtype=np.float32)
+    bits = sums.view(np.int32)
     hits = np.empty(tile, dtype=np.uint64)
     flat_panels = panels.reshape(-1)
-    for first in range(0, p, tile):
-        size = min(tile, p - first)
-        for i in range(b):
-            terms = ends[i + 1] - ends[i]
-            listed_products(flat_panels, half, values, columns, limits, sums, hits, first, size, d, i, ends[i], terms)
-            sizes[i] = _collect(keys[i], sizes[i], limits, i, hits, sums, size, WIDE32, first * WIDE32)
-    _finish(keys, sizes, candidates, last)
+    for turn in range(2):
+        few = _few(count, 1.0 / _EVERY) if turn == 0 and guess else count
+        for first in range(0, p, tile):
+            if ((first // tile) % _EVERY == 0) != (turn == 0):
+                continue
+            size = min(tile, p - first)
+            for i in range(b):
+                begin, terms = ends[i], ends[i + 1] - ends[i]
+                listed_products(flat_panels, half, values, columns, limits, sums, hits, first, size, d, i, begin, terms)
+                for n in range(size):
+                    if hits[n] != 0:
+                        _collect(keys, sizes, limits, i, hits[n], sums, bits, n * WIDE32, (first + n) * WIDE32, few)
+        if turn == 0 and guess:
+            _guess_limits(keys, sizes, limits, few)
+    _finish(keys, sizes, candidates, largest)
