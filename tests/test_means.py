@@ -65,7 +65,9 @@ def test_slopes_are_drawn_to_zero_by_one_term_for_all_rows():
     np.testing.assert_allclose(slopes["mean_slopes"], model.parameters["mean_slopes"])
 
 
-@pytest.mark.parametrize("which", ["gaussian:", "gaussian_outputs:own-gaps", "one_against_all:tied", "binomial:curvature"])
+@pytest.mark.parametrize(
+    "which", ["gaussian:", "gaussian_outputs:own-gaps", "one_against_all:tied", "binomial:curvature"]
+)
 def test_with_all_neighbours_it_is_an_exact_process_with_that_mean_function(which):
     given = case(which, 30)
     model, rows = model_of(given, mean="linear")
