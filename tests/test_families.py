@@ -176,7 +176,7 @@ def test_settled_sites_are_the_fixed_point_of_the_augmented_posterior(which):
 
 
 def dense_sites(which, given, m, S, model):
-    """Sites (n, C) from the posterior moments (n, C) of all rows, from the formulas of Polson et al., of a Gamma mixture
+    """Sites (n, C) from the posterior moments (n, C) of all rows: by the formulas of Polson et al., of a Gamma mixture
     and of Laplace's approximation."""
     o, p = given.observed, model.parameters
     name, _, how = which.partition(":")

@@ -20,6 +20,7 @@ from nearfield.neighbours import build_index
 from nearfield.neighbours.copies import near_copies
 from nearfield.objectives import OBJECTIVES, ORDERINGS
 from nearfield.persistence import ModelFileError
+from nearfield.rows import Joined, join_equal
 from nearfield.scaling import Scaling
 from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_not_finite, refuse_text
 
@@ -142,7 +143,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self._target_names = names_of(y)
         self._column = np.asarray(y).shape[1:] == (1,)
         X, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=True)
-        together = _groups(groups, X, kept)
         family: Any = FAMILIES[self.likelihood]()
         if y.ndim == 2:
             structure = {"lmc": "mixed", "independent": "own", "shared": "shared"}[self.outputs]
@@ -152,6 +152,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
         _warn_of_constants(y)
         observed = family.observe(y, weights, noise)
+        together = None if groups is None else _groups(groups, kept, join_equal(family, X, observed))
         self._learn(X, observed, family.with_rows(observed), settings, together)
         return self
 
@@ -393,14 +394,15 @@ def _warn_of_constants(y: np.ndarray) -> None:
             warnings.warn(f"{which} is constant ({np.nanmin(column):g}): {then}.", stacklevel=3)
 
 
-def _groups(groups: Any, X: np.ndarray, kept: np.ndarray) -> np.ndarray | None:
-    """Numbers (n,) of the groups of the rows X (n, d), those of `kept` among the rows that came."""
-    if groups is None:
-        return None
+def _groups(groups: Any, kept: np.ndarray, rows: Joined) -> np.ndarray:
+    """Numbers (n,) of the groups of the rows that were joined, those of `kept` among the rows that came.
+
+    Equal rows are in one group: a row twice is a row of weight two, which is left out with its group as a whole.
+    """
     if isinstance(groups, str):
         check_choice("groups", groups, ("auto",))
-        points = Scaling.of(X, np.ones(len(X))).apply(X)
-        return near_copies(build_index(points), points)
+        points = Scaling.of(rows.inputs, np.ones(len(rows.inputs))).apply(rows.inputs)
+        return near_copies(build_index(points), points)[rows.row]
     labels = np.asarray(groups)
     if labels.shape != kept.shape:
         raise ValueError(f"groups has shape {labels.shape}: expected {kept.shape}, a label for each row, or 'auto'.")
