@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -109,7 +110,7 @@ def test_predict_writes_what_the_model_predicts(files: Files, run: Run, tmp_path
         written = read_table(out)
         assert written.column_names == ["id", "mean", "std", "lower", "upper", "q0.05", "q0.5"]
         model = GPRegressor.load(files.model)
-        x = TableEncoder.from_json(model.extra_["table"]).transform(read_table(files.test))
+        x = model.encoder_.transform(read_table(files.test))
         mean, std = model.predict(x, return_std=True)
         expected = [mean, std, *model.predict_interval(x), *np.transpose(model.predict_quantiles(x, [0.05, 0.5]))]
         for name, column in zip(written.column_names[1:], expected, strict=True):
@@ -155,7 +156,7 @@ def test_evaluate_agrees_with_the_metrics(files: Files, run: Run, tmp_path: Path
     known = np.arange(TEST) % 10 != 0
     assert (found["rows"], found["skipped"]) == (known.sum(), TEST - known.sum())
     model = GPRegressor.load(files.model)
-    x = TableEncoder.from_json(model.extra_["table"]).transform(table)[known]
+    x = model.encoder_.transform(table)[known]
     target = read_table(files.folder / files.test.name.replace("test", "train")).column("y").to_numpy()
     for name, dist in [
         ("model", model.predict_dist(x)),
@@ -284,7 +285,7 @@ def test_fit_checks_the_place_of_the_model_first(
 ) -> None:
     before = train.read_bytes()
     monkeypatch.setattr(table_module, "read_table", lambda _: pytest.fail("the table was read first"))
-    failed(run("fit", train, "--target", "y", "--out", tmp_path / "none" / "m"), "none does not exist")
+    failed(run("fit", train, "--target", "y", "--out", tmp_path / "none" / "m"), "does not exist", "none")
     failed(run("fit", train, "--target", "y", "--out", tmp_path), "is a folder")
     failed(run("fit", train, "--target", "y", "--out", train), "also an input")
     failed(run("fit", train, "--target", "y", "--out", "/dev/null"), "not a regular file")
@@ -335,7 +336,7 @@ def test_predict_arguments(csv_files: Files, run: Run, tmp_path: Path) -> None:
     mistake("--keep", "idd", parts=["'idd' (nearest: 'id')"])
     mistake("--block-rows", "0", parts=["0 rows"])
     mistake("--out", tmp_path / "p.xlsx", parts=["p.xlsx", ".parquet"])
-    mistake("--out", tmp_path / "none" / "p.csv", parts=["none does not exist"])
+    mistake("--out", tmp_path / "none" / "p.csv", parts=["does not exist", "none"])
     mistake("--out", csv_files.test, parts=["also an input"])
     table = write(tmp_path / "t.csv", make_table(TEST, 1).append_column("mean", pa.array(range(TEST))))
     failed(run("predict", csv_files.model, table, "--keep", "mean"), "'mean'", "rename")
@@ -354,9 +355,34 @@ def test_a_file_that_is_no_model(csv_files: Files, run: Run, tmp_path: Path, com
 
 
 @pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
-def test_a_model_from_python_has_no_table(csv_files: Files, run: Run, tmp_path: Path) -> None:
-    GPRegressor.load(csv_files.model).save(tmp_path / "m.nearfield", extra={})
-    failed(run("info", tmp_path / "m.nearfield"), "was fitted to arrays")
+@pytest.mark.parametrize("named", [False, True])
+def test_a_model_from_python_is_read(run: Run, tmp_path: Path, named: bool) -> None:
+    """Columns and target are called as in the data frame, else x0, x1, .. and y."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(120)
+    columns, target = (["width", "height"], "weight") if named else (["x0", "x1"], "y")
+    frame = pd.DataFrame(X, columns=columns)
+    model = GPRegressor(max_steps=20, random_state=0)
+    model.fit(frame if named else X, pd.Series(y, name=target) if named else y)
+    model.save(tmp_path / "m.nearfield")
+    frame.assign(**{target: y})[[target, *columns[::-1]]].to_csv(tmp_path / "t.csv", index=False)
+    assert json.loads(run("info", tmp_path / "m.nearfield", "--json").out)["target"] == target
+    written = run("predict", tmp_path / "m.nearfield", tmp_path / "t.csv").out
+    mean, std = model.predict(frame if named else X, return_std=True)
+    found = pd.read_csv(io.StringIO(written))
+    np.testing.assert_allclose(found["mean"], mean)
+    np.testing.assert_allclose(found["std"], std)
+    scored = json.loads(run("evaluate", tmp_path / "m.nearfield", tmp_path / "t.csv", "--json").out)
+    assert scored["model"]["rmse"] == pytest.approx(np.sqrt(np.mean((mean - y) ** 2)))
+    assert scored["constant"]["rmse"] == pytest.approx(y.std())
+    frame.assign(other=y).to_csv(tmp_path / "u.csv", index=False)
+    failed(run("evaluate", tmp_path / "m.nearfield", tmp_path / "u.csv"), f"'{target}'")
+    again = run("evaluate", tmp_path / "m.nearfield", tmp_path / "u.csv", "--target", "other", "--json").out
+    assert json.loads(again)["model"] == scored["model"]
+    frame.iloc[0, 0] = np.nan
+    frame.to_csv(tmp_path / "gap.csv", index=False)
+    failed(run("predict", tmp_path / "m.nearfield", tmp_path / "gap.csv"), repr(columns[0]), "missing")
 
 
 def test_evaluate_needs_the_target(files: Files, run: Run, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def of_python(path: Path, kind: Kind, table: pa.Table) -> tuple[Any, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """The model as Python loads it, with the features, the target and what it is counted against."""
     model = kind.estimator.load(path)
-    encoder = TableEncoder.from_json(model.extra_["table"])
+    encoder = model.encoder_
     given = {option[2:]: table.column(name).to_numpy().astype(float) for option, name in pairs(kind.options)}
     return model, encoder.transform(table), table.column(kind.target).to_numpy(zero_copy_only=False), given
 
@@ -263,12 +263,13 @@ def test_info_of_a_kernel_for_each_class(models: dict[str, Path], run: Run, tmp_
     train = make_table(TRAIN, TRAIN)
     shared, x, y, _ = of_python(models["text"], KINDS["text"], train)
     model = GPClassifier(class_kernels="own", k=16, max_steps=20, random_state=0).fit(x, y)
-    model.save(tmp_path / "m", extra=shared.extra_)
+    model._remember_table(shared._table, shared.encoder_.feature_names)
+    model.save(tmp_path / "m")
     assert model.length_scales_.shape == (3, 4)
     found, text = json.loads(run("info", tmp_path / "m", "--json").out), run("info", tmp_path / "m").out
     features = {feature["name"]: feature for feature in found["features"]}
     for place, name in enumerate(["x1", "x2", "group=a", "group=b"]):
-        lengths, relevance = model.length_scales_[:, place].tolist(), model.feature_relevance_[f"x{place}"]
+        lengths, relevance = model.length_scales_[:, place].tolist(), model.feature_relevance_[name]
         assert features[name] == {"name": name, "relevance": relevance, "length_scales": lengths}
     assert "relevance" in text
     assert "length scale" not in text
@@ -434,7 +435,7 @@ def test_intervals_are_not_for_classes(
     ],
 )
 def test_a_damaged_description_of_the_target_is_refused(models: dict[str, Path], change: dict[str, Any]) -> None:
-    good = GPCountRegressor.load(models["exposure"]).extra_["table"]
+    good = GPCountRegressor.load(models["exposure"])._table
     assert TableEncoder.from_json(good).target.exposure == "hours"
     with pytest.raises(ValueError, match="description of its target is damaged"):
         TableEncoder.from_json(good | change)

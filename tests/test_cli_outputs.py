@@ -88,7 +88,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def of_python(path: Path, table: pa.Table) -> tuple[GPRegressor, np.ndarray]:
     """The model as Python loads it, with the features of a table."""
     model = GPRegressor.load(path)
-    return model, TableEncoder.from_json(model.extra_["table"]).transform(table)
+    return model, model.encoder_.transform(table)
 
 
 KINDS = ["default", "independent", "shared"]
@@ -265,7 +265,7 @@ def test_one_target_is_as_ever(tables: dict[str, Path], run: Run, tmp_path: Path
     result = run("fit", train, "--target", "low", "--out", out, "--drop", "id", "--k", 8)
     assert result.code == 0
     assert "87 rows, 3 columns as 5 features, target 'low'\n" in result.out
-    described = GPRegressor.load(out).extra_["table"]
+    described = GPRegressor.load(out)._table
     assert set(described) == {"format", "target", "task", "kind", "exposure", "trials", "constant", "columns"}
     assert run("predict", out, tables["test"]).out.startswith("mean,std,lower,upper\n")
     assert set(json.loads(run("evaluate", out, train, "--json").out)) == {"skipped", "rows", "model", "constant"}
@@ -343,7 +343,7 @@ def test_json_gives_the_same_targets(models: dict[str, Path]) -> None:
     assert isinstance(encoder.target, Targets)
     assert encoder.target.names == ["low", "high"]
     assert TableEncoder.from_json(json.loads(json.dumps(encoder.to_json(), allow_nan=False))) == encoder
-    assert TableEncoder.from_json(GPRegressor.load(models["default"]).extra_["table"]).target.names == ["low", "high"]
+    assert GPRegressor.load(models["default"]).encoder_.target.names == ["low", "high"]
 
 
 def changed(part: int, **change: object) -> dict[str, Any]:
@@ -387,8 +387,9 @@ def test_a_description_of_other_targets_than_the_model_has(
     models: dict[str, Path], tables: dict[str, Path], run: Run, tmp_path: Path
 ) -> None:
     model, out = GPRegressor.load(models["default"]), tmp_path / "m"
-    several = model.extra_["table"]
+    several = model._table
     one = {name: value for name, value in several.items() if name != "targets"} | several["targets"][0]
-    model.save(out, extra={"table": one})
+    model._table = one
+    model.save(out)
     for command in (["info", out], ["predict", out, tables["test"]], ["evaluate", out, tables["test"]]):
         failed(run(*command), "it predicts 2 targets, but its table has 1", "damaged")
