@@ -296,7 +296,7 @@ def test_fit_checks_the_place_of_the_model_first(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)  # the superuser may write into any folder
+    monkeypatch.setattr("nearfield.atomic._Temporary", refuse)  # the superuser may write into any folder
     failed(run("fit", train, "--target", "y", "--out", tmp_path / "shut" / "m"), "Permission denied", "shut")
 
 
