@@ -10,7 +10,7 @@ import pytest
 import torch
 from numba import njit
 
-from nearfield._simd import exp_nonpositive
+from nearfield._simd import power_below_one
 from nearfield.kernels import KERNELS, find_kernel, log_shapes, profile
 
 R2 = np.concatenate([[0.0, 1e-300, 1e-12], np.linspace(1e-4, 30, 300), [100.0, 1000.0]])
@@ -64,16 +64,16 @@ def test_a_kernel_goes_through_a_pickle():
     assert len({find_kernel(name) for name in KERNELS}) == len(KERNELS)
 
 
-def test_exponential_is_right_to_the_last_places():
+def test_powers_are_right_to_the_last_places():
     @njit
-    def evaluate(x, out):
-        for i in range(x.size):
-            out[i] = exp_nonpositive(x[i])
+    def evaluate(y, out):
+        for i in range(y.size):
+            out[i] = power_below_one(y[i])
 
-    x = -np.concatenate([[0.0], np.geomspace(1e-12, 86, 20_000), np.linspace(0, 86, 20_000)])
-    out = np.empty_like(x)
-    evaluate(x, out)
-    exact = np.exp(x.astype(np.longdouble))
-    assert (np.abs(out - exact) <= 4 * np.spacing(exact.astype(np.float64))).all()
-    evaluate(np.array([-1e4, -1e300, -np.inf]), low := np.empty(3))
-    assert (low < 2e-38).all()
+    y = np.concatenate([[0.0], np.geomspace(1e-12, 126, 20_000), np.linspace(0, 126, 20_000), np.arange(0, 126, 0.5)])
+    out = np.empty_like(y)
+    evaluate(y, out)
+    exact = np.exp2(-y.astype(np.longdouble))
+    assert (np.abs(out - exact) <= 2 * np.spacing(exact.astype(np.float64))).all()
+    evaluate(np.array([127.0, 1e4, 1e300, np.inf]), low := np.empty(4))
+    assert (low == 2.0**-126).all()

@@ -184,6 +184,22 @@ def factorise_diagonal(typingctx: Any, a: Any, ld: Any, j: Any, inverse: Any) ->
 
 
 @intrinsic
+def clear_triangle(typingctx: Any, a: Any, place: Any, ld: Any) -> Any:
+    """Zeros on and above the diagonal of the LANES x LANES block that begins at a[place]."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        matrix, (place, ld) = data(context, builder, signature, args, 0), args[1:]
+        v = Vectors(builder)
+        for c in range(LANES):
+            keep = ir.Constant(ir.VectorType(ir.IntType(1), LANES), [int(i > c) for i in range(LANES)])
+            at = builder.add(place, builder.mul(ld, ir.Constant(ld.type, c)))
+            v.store(builder.select(keep, v.load(matrix, at), v.zero), matrix, at)
+        return context.get_dummy_value()
+
+    return types.void(a, types.intp, types.intp), codegen
+
+
+@intrinsic
 def solve_panel(typingctx: Any, a: Any, ld: Any, j: Any, m: Any, row: Any, out: Any) -> Any:
     """Back substitution, L' W = S, for the panel of columns j .. j + PANEL and LANES right-hand sides at once.
 
@@ -439,6 +455,7 @@ def lane_total(typingctx: Any, x: Any, place: Any) -> Any:
 
 # --- the exponential ------------------------------------------------------------------------------------------------
 
+FAR = 126.0  # beyond it powers of two stay at 2^-126 = 1.2e-38
 _SHIFT = 6755399441055744.0  # 1.5 * 2^52: a small number added to it is rounded to an integer, in the lowest bits
 
 
@@ -455,23 +472,22 @@ def _power_of_two(typingctx: Any, shifted: Any) -> Any:
 
 
 @njit(inline="always")
-def exp_nonpositive(x):
-    """exp(x) for x <= 0, within two units in the last place; stays at exp(-87) = 1.6e-38 below -87.
+def power_below_one(y):
+    """2^-y for y >= 0, within two units in the last place; stays at 2^-126 beyond FAR.
 
-    x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and 2^n through the exponent bits. Numba calls the C library
-    for each math.exp, which the compiler cannot vectorise; this it can, conversions to integers apart. The polynomial
-    is 1 + r + r^2 q(r), with q from interpolation at Chebyshev's points, right to 2e-17; it is summed by pairs, not
+    -y = n - g with n an integer and |g| <= 1/2, a polynomial for 2^-g, and 2^n through the exponent bits. Numba calls
+    the C library for each math.exp, which the compiler cannot vectorise; this it can. The polynomial is
+    1 - g ln 2 + g^2 q(g), with q from interpolation at Chebyshev's points, right to 3e-17; it is summed by pairs, not
     term by term, where every step would wait for the one before.
     """
-    x = max(x, -87.0)
-    shifted = x * 1.4426950408889634 + _SHIFT
-    n = shifted - _SHIFT
-    r = (x - n * 0.693359375) + n * 2.12194440054690583e-4
-    r2 = r * r
-    r4 = r2 * r2
-    low = (0.5000000000000001 + 0.16666666666666669 * r) + (0.041666666666624164 + 0.008333333333330065 * r) * r2
-    high = (0.0013888888917196719 + 0.00019841269863040545 * r) + (
-        2.4801521322368692e-05 + 2.7557268480310024e-06 * r
-    ) * r2
-    q = (low + high * r4) + (2.762007587998348e-07 + 2.510037583256132e-08 * r) * (r4 * r4)
-    return ((1.0 + r) + q * r2) * _power_of_two(shifted)
+    y = min(y, FAR)
+    shifted = _SHIFT - y
+    g = y + (shifted - _SHIFT)
+    g2 = g * g
+    g4 = g2 * g2
+    low = (0.24022650695910075 - 0.05550410866482158 * g) + (0.009618129107618665 - 0.0013333558146423213 * g) * g2
+    high = (0.00015403530424776529 - 1.5252733820795803e-05 * g) + (
+        1.3215451633221434e-06 - 1.0178067267449427e-07 * g
+    ) * g2
+    q = (low + high * g4) + (7.070977866508168e-09 - 4.454103410587056e-10 * g) * (g4 * g4)
+    return ((1.0 - 0.6931471805599453 * g) + q * g2) * _power_of_two(shifted)

@@ -21,9 +21,8 @@ import numpy as np
 from numba import njit
 
 from nearfield._compiled import compiled
-from nearfield._simd import exp_nonpositive
+from nearfield._simd import FAR, power_below_one
 
-_FAR = 87.0  # beyond it the exponential stays at 1.6e-38, and no polynomial may grow before it
 _TINY = 1e-30  # keeps the slope of the Matern 1/2 kernel finite at distance zero, where it is multiplied by zero
 
 
@@ -82,12 +81,15 @@ def profile(kernel: Kernel, r2: np.ndarray, log_shape: np.ndarray) -> Profile:
 
 
 # --- compiled: one number at a time, vectorised by the compiler -----------------------------------------------------
+# With y = -log2 of an exponential, so that it is 2^-y; ln 2 and log2 e = 1 / ln 2 are part of the other constants.
+
+_LN2 = math.log(2)
 
 
 @njit(inline="always")
 def _rbf(r2):
     """exp(-r2 / 2)."""
-    e = exp_nonpositive(-0.5 * r2)
+    e = power_below_one(r2 * (0.5 / _LN2))
     return e, -0.5 * e
 
 
@@ -95,25 +97,25 @@ def _rbf(r2):
 def _matern12(r2):
     """exp(-r)."""
     r = math.sqrt(r2)
-    e = exp_nonpositive(-r)
+    e = power_below_one(r * (1 / _LN2))
     return e, -0.5 * e / max(r, _TINY)
 
 
 @njit(inline="always")
 def _matern32(r2):
     """(1 + q) exp(-q) with q = sqrt(3) r."""
-    q = min(math.sqrt(3 * r2), _FAR)
-    e = exp_nonpositive(-q)
-    return (1 + q) * e, -1.5 * e
+    y = min(math.sqrt(r2 * (3 / _LN2**2)), FAR)  # the polynomial may not grow when the exponential falls no more
+    e = power_below_one(y)
+    return (1 + _LN2 * y) * e, -1.5 * e
 
 
 @njit(inline="always")
 def _matern52(r2):
     """(1 + q + q^2 / 3) exp(-q) with q = sqrt(5) r."""
-    q = min(math.sqrt(5 * r2), _FAR)
-    e = exp_nonpositive(-q)
-    p = 1 + q
-    return (p + q * q * (1 / 3)) * e, (-5 / 6) * p * e
+    y = min(math.sqrt(r2 * (5 / _LN2**2)), FAR)
+    e = power_below_one(y)
+    p = 1 + _LN2 * y
+    return (p + y * y * (_LN2**2 / 3)) * e, (-5 / 6) * p * e
 
 
 @njit(inline="always")

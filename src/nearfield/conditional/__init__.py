@@ -35,6 +35,7 @@ from nearfield._types import Neighbourhood
 from nearfield.conditional import _fused
 from nearfield.conditional._checks import (
     SMALLEST_CHUNK,
+    Arrays,
     arrays,
     ascending,
     check_inputs,
@@ -78,7 +79,7 @@ class Conditioned:
         moments: tuple[np.ndarray, np.ndarray, np.ndarray],
         jittered: int,
         constants: tuple[Any, ...],
-        neighbourhood: Neighbourhood,
+        neighbourhood: Arrays,
         most: int,
         kept: _Kept | None,
     ) -> None:
@@ -113,7 +114,8 @@ class Conditioned:
                 *self._constants, n.query, n.ids, self._most, *kept, g_mean, g_variance, g_quad, with_quad,
                 by_targets, by_noises, by_kernel, start, stop,
             )  # fmt: skip
-            refuse_ids(status, n)
+            if status:
+                refuse_ids(status, n.ids, n.rows)
 
         if kept.jacobian.size and not with_quad:  # takes less time than sharing it out
             part(0, rows)
@@ -163,7 +165,8 @@ def condition(
         status = _fused.forward(
             *constants, n.query, n.ids, n.targets, n.noises, ks, differentiate, *moments, *kept, jittered, start, stop
         )
-        refuse_ids(status, n)
+        if status:
+            refuse_ids(status, n.ids, n.rows)
 
     in_threads(part, b, SMALLEST_CHUNK)
     return Conditioned(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from nearfield._types import Neighbourhood
@@ -16,10 +18,20 @@ def numbers(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x, dtype=np.float64)
 
 
-def arrays(n: Neighbourhood) -> Neighbourhood:
-    """The same neighbourhood as compiled code wants it."""
+class Arrays(NamedTuple):
+    """A `Neighbourhood` as compiled code wants it."""
+
+    query: np.ndarray
+    rows: np.ndarray
+    ids: np.ndarray
+    targets: np.ndarray
+    noises: np.ndarray
+
+
+def arrays(n: Neighbourhood) -> Arrays:
+    """The neighbourhood's own arrays, or copies of those that do not lie as they should."""
     ids = np.ascontiguousarray(n.ids, dtype=np.int64)
-    return Neighbourhood(numbers(n.query), numbers(n.rows), ids, numbers(n.targets), numbers(n.noises))
+    return Arrays(numbers(n.query), numbers(n.rows), ids, numbers(n.targets), numbers(n.noises))
 
 
 def ascending(ks: np.ndarray | None, k: int) -> np.ndarray:
@@ -32,7 +44,7 @@ def ascending(ks: np.ndarray | None, k: int) -> np.ndarray:
     return ks
 
 
-def check_inputs(n: Neighbourhood, d: int) -> None:
+def check_inputs(n: Arrays, d: int) -> None:
     """Queries (b, d) and rows (n, d) that fit the neighbours and d length scales."""
     if n.ids.ndim != 2 or n.query.shape != (len(n.ids), d) or n.rows.ndim != 2 or n.rows.shape[1] != d:
         raise ValueError(
@@ -46,14 +58,12 @@ def check_shapes(kernel: Kernel, log_shape: np.ndarray) -> None:
         raise ValueError(f"log shapes {log_shape.shape} for a kernel that has {len(kernel.shapes)}.")
 
 
-def refuse_ids(status: int, n: Neighbourhood) -> None:
-    """Raise what `count_neighbours` found wrong with the ids of a row, if it did."""
-    if status == 0:
-        return
+def refuse_ids(status: int, ids: np.ndarray, rows: np.ndarray) -> None:
+    """Raise what `count_neighbours` found wrong with the ids."""
     if status == GAP:
-        gaps = (n.ids[:, 1:] >= 0) & (n.ids[:, :-1] < 0)
+        gaps = (ids[:, 1:] >= 0) & (ids[:, :-1] < 0)
         row = int(np.argmax(gaps.any(axis=1)))
         raise ValueError(
             f"the neighbours of row {row} have a -1 before the last of them: expected -1 only behind the last one."
         )
-    raise IndexError(f"neighbour {int(n.ids.max())} does not exist: there are {len(n.rows)} rows.")
+    raise IndexError(f"neighbour {int(ids.max())} does not exist: there are {len(rows)} rows.")

@@ -15,6 +15,7 @@ from numba import njit
 from nearfield._simd import (
     COLUMNS,
     LANES,
+    clear_triangle,
     contract_differences,
     contract_products,
     lane_total,
@@ -54,7 +55,7 @@ def aligned(size):
 
 @njit(**FLAGS)
 def clear(x, start, stop):
-    for i in range(start, stop):
+    for i in range(np.uint64(start), np.uint64(stop)):  # unsigned, or Numba looks at every index for a negative one
         x[i] = 0
 
 
@@ -94,7 +95,7 @@ def gather(rows, query, inverse_lengths, ids, n, m, ld, x):
     """
     origin = query if n == 0 else rows[ids[n // 2]]
     whole = n // LANES * LANES
-    for i in range(0, whole, LANES):  # unsigned, or Numba looks at every index for a negative one
+    for i in range(0, whole, LANES):
         r0, r1, r2, r3 = np.uint64(ids[i]), np.uint64(ids[i + 1]), np.uint64(ids[i + 2]), np.uint64(ids[i + 3])
         r4, r5, r6, r7 = np.uint64(ids[i + 4]), np.uint64(ids[i + 5]), np.uint64(ids[i + 6]), np.uint64(ids[i + 7])
         for e in range(np.uint64(query.size)):
@@ -127,10 +128,10 @@ def correlations(code, shape, x, ld, d, m, a, slope, shape_slope, keep):
             squares(x, ld, d, i, j, a, j * ld + i, ld)
     evaluate_profile(code, shape, a, ld, m, m, slope, keep, shape_slope)
     if keep:
-        for j in range(m):
-            clear(slope, j * keep + j // LANES * LANES, j * keep + j + 1)
+        for j in range(0, m, LANES):
+            clear_triangle(slope, j * keep + j, keep)
             if shape.size:
-                clear(shape_slope, j * keep + j // LANES * LANES, j * keep + j + 1)
+                clear_triangle(shape_slope, j * keep + j, keep)
 
 
 @njit(**FLAGS)

@@ -30,6 +30,7 @@ from nearfield._types import Neighbourhood
 from nearfield.conditional import _blocks
 from nearfield.conditional._checks import (
     SMALLEST_CHUNK,
+    Arrays,
     arrays,
     ascending,
     check_inputs,
@@ -74,7 +75,7 @@ class ConditionedOutputs:
         jittered: int,
         constants: tuple[Any, ...],
         mixing: np.ndarray,
-        neighbourhood: Neighbourhood,
+        neighbourhood: Arrays,
         most: int,
         kept: _Kept | None,
     ) -> None:
@@ -115,7 +116,8 @@ class ConditionedOutputs:
                 *self._constants, padded, n.query, n.ids, self._most, *kept, g_mean, g_covariance,
                 by_targets, by_noises, by_kernel, by_mixing, start, stop,
             )  # fmt: skip
-            refuse_ids(status, n)
+            if status:
+                refuse_ids(status, n.ids, n.rows)
 
         in_threads(part, b, SMALLEST_CHUNK)
         total = by_kernel.sum(axis=0)
@@ -169,7 +171,8 @@ def condition_outputs(
             *constants, tiles, prior, n.query, n.ids, n.targets, n.noises, ks, differentiate, *moments, *kept,
             jittered, start, stop,
         )  # fmt: skip
-        refuse_ids(status, n)
+        if status:
+            refuse_ids(status, n.ids, n.rows)
 
     in_threads(part, b, SMALLEST_CHUNK)
     return ConditionedOutputs(

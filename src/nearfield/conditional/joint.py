@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nearfield._types import Neighbourhood
 from nearfield.conditional._checks import check_shapes, numbers, refuse_ids
 from nearfield.conditional._fused import JITTER, MOST_JITTER
 from nearfield.conditional._slopes import NOT_A_ROW
@@ -59,7 +58,7 @@ def joint_log_density(
             f"and {log_lengths.size} length scales: expected (b, k), (b, k), (n, d) and (b, k)."
         )
     if ids.size and int(ids.max()) >= len(rows):
-        refuse_ids(NOT_A_ROW, Neighbourhood(rows, rows, ids, targets, noises))
+        refuse_ids(NOT_A_ROW, ids, rows)
     size = max(1, _CHUNK_NUMBERS // max(1, ids.shape[1] ** 2))
     lengths, scale2 = np.exp(log_lengths), math.exp(2 * float(log_scale))
     parts = []
