@@ -161,7 +161,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (n, K) of the classes, in the order of `classes_`; rows sum to one."""
-        predicted, _ = self._fit.predictor.predict(self._inputs(X), self._fit.inputs)
+        X = self._inputs(X)
+        predicted, _ = self._fit.predictor.predict(X, self._fit.inputs)
         return np.asarray(predicted.p)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:

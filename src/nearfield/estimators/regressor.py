@@ -264,6 +264,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return_cov : also the covariances (n, P, P) between the outputs of each row, instead of standard deviations.
         uncertainty : "observation", of a new measurement, noise included; or "latent", of the noise-free function.
         """
+        check_is_fitted(self)
         check_choice("uncertainty", uncertainty, ("observation", "latent"))
         if return_std and return_cov:
             raise ValueError("return_std and return_cov are both True: the covariances hold the standard deviations.")
