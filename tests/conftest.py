@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,17 @@ def in_time():
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def brief_training(monkeypatch):
+    """Fits of more than 100 rows take a few steps, whatever is asked for: for checks that fit often."""
+    from nearfield import fitting
+
+    whole = fitting.schedule_for
+
+    def brief(settings, n, *rest):
+        few = replace(settings, max_steps=20, refresh_every=10) if n > 100 else settings
+        return whole(few, n, *rest)
+
+    monkeypatch.setattr(fitting, "schedule_for", brief)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from nearfield import GPClassifier, GPCountRegressor, GPRegressor, fitting
-from nearfield.model import Rows
+from nearfield import GPClassifier, GPCountRegressor, GPRegressor, checkpoint
+from nearfield.kernels import KERNELS
 from nearfield.persistence import read_file, write_file
+from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 
 _QUICK = {"max_steps": 20, "refresh_every": 10, "random_state": 0}
@@ -65,21 +66,47 @@ def assert_probabilities(p, rows, classes):
     np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-12)
 
 
-def on_rows(model, X, stats, settle_k=64):
-    """A copy of the model with the same hyper-parameters and head on other rows, their auxiliaries found anew."""
+def on_rows(model, X, observed, settle_k=64):
+    """A copy of the model with the same parameters and head on other rows, their site state found anew.
+
+    observed: arrays by name, in the units of the model, for inputs X (n, d) in those of the user.
+    """
     old, other = model._fit, pickle.loads(pickle.dumps(model))
-    rows = Rows.of(old.predictor.model.likelihood, old.inputs.apply(X), stats)
-    Sweeper(old.predictor.model, rows).settle(settle_k)
+    rows = Rows.of(old.predictor.model.family, old.inputs.apply(X), observed)
+    rows = rows.with_state(Sweeper(old.predictor.model, rows).settled(settle_k)[0])
+    other._places = np.arange(len(rows.observations))
     other._adopt(replace(old, predictor=replace(old.predictor, rows=rows)))
     return other
 
 
-def with_engine(model, engine):
-    """A copy of the model that computes with another engine."""
-    old, other = model._fit, pickle.loads(pickle.dumps(model))
-    predictor = replace(old.predictor, model=replace(old.predictor.model, engine=engine))
-    other._adopt(replace(old, predictor=predictor))
-    return other
+def dense_moments(model, X):
+    """Mean and variance (n, C) of the latent functions at X (n, d) from all training rows, by plain linear algebra.
+
+    For latent functions that do not depend on each other; what is learned and the sites are those of the model.
+    """
+    fit, own = model._fit, model._fit.predictor.model
+    rows, p = fit.predictor.rows, own.parameters
+    sites = own.family.sites(rows.observed, rows.state, p, own.scale2)
+    n, C = len(rows), own.family.latents
+    lengths = np.broadcast_to(np.exp(p["log_lengths"]), (C, X.shape[1]))
+    noises, scale2 = np.broadcast_to(sites.noises, (n, C)), np.broadcast_to(own.scale2, C)
+    near, far = own.mean.at(rows.inputs, p), own.mean.at(fit.inputs.apply(X), p)
+    near, far = np.broadcast_to(near, (n, C)), np.broadcast_to(far, (len(X), C))
+    mean, variance = np.empty((2, len(X), C))
+    for c in range(C):
+        a, b = rows.inputs / lengths[c], fit.inputs.apply(X) / lengths[c]
+        within, across = (correlation(own.covariance.kernel, a, other) for other in (a, b))
+        solved = np.linalg.solve(within + np.diag(noises[:, c]), np.column_stack([sites.targets[:, c] - near[:, c], across]))
+        mean[:, c] = far[:, c] + across.T @ solved[:, 0]
+        variance[:, c] = scale2[c] * (1 - np.sum(across * solved[:, 1:], axis=0))
+    return mean, variance
+
+
+def correlation(kernel, a, b):
+    """Matern 5/2 correlations (n, m) of scaled inputs (n, d) and (m, d)."""
+    assert kernel is KERNELS["matern52"]
+    q = np.sqrt(5.0) * np.sqrt(((a[:, None] - b[None]) ** 2).sum(axis=2))
+    return (1 + q + q * q / 3) * np.exp(-q)
 
 
 def through_file(model, folder):
@@ -89,12 +116,17 @@ def through_file(model, folder):
 
 
 def load_forged(model, folder, change):
-    """Load the model after `change(header, arrays)` of its file."""
+    """Load the model after `change(sections, arrays)` of its file."""
     model.save(folder / "model.nearfield")
-    header, arrays = read_file(folder / "model.nearfield")
-    change(header, arrays)
-    write_file(folder / "bad.nearfield", header, arrays)
-    return type(model).load(folder / "bad.nearfield")
+    return type(model).load(forged(folder / "model.nearfield", folder / "bad.nearfield", change))
+
+
+def forged(path, other, change):
+    """The path of another file like that at `path` after `change(sections, arrays)`."""
+    _, header, arrays = read_file(path)
+    change(header["sections"], arrays)
+    write_file(other, header, arrays)
+    return other
 
 
 def crash_after_checkpoint(monkeypatch, fit, which=2):
@@ -108,6 +140,6 @@ def crash_after_checkpoint(monkeypatch, fit, which=2):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "write_file", write_then_crash)
+        patch.setattr(checkpoint, "write_file", write_then_crash)
         with pytest.raises(KeyboardInterrupt):
             fit()

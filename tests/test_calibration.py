@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
 import pytest
 import scipy.optimize
 
-from nearfield.calibration import candidate_ks, choose_k
-from nearfield.calibration.regression import Head, LeftOut, RegressionMethod, fit_head, target_floor
-from nearfield.calibration.regression import _negative_log_posterior as negative_log_posterior
+from nearfield.calibration import ALL_ROWS, MOST_NEIGHBOURS, all_rows, candidate_ks, choose_k, most_neighbours
+from nearfield.heads.regression import (
+    LeftOutNumbers,
+    RegressionCalibrator,
+    RegressionHead,
+    fit_head,
+    target_floor,
+)
+from nearfield.heads.regression import _negative_log_posterior as negative_log_posterior
 from nearfield.metrics import LEVELS, coverage, crps
+from nearfield.moments import Moments
+from nearfield.persistence import ModelFileError
 from nearfield.scaling import Scaling
-from nearfield.sweep import Swept
 
 
 def left_out_rows(n=2000, seed=0, kind="rough", k=32):
@@ -24,8 +32,8 @@ def left_out_rows(n=2000, seed=0, kind="rough", k=32):
     scale = np.sqrt(0.05 * rough)
     draws = rng.standard_t(3, n) if kind == "heavy" else rng.standard_normal(n)
     near = 16 * rough * rng.chisquare(16, n) / 16
-    swept = Swept(rng.standard_normal(n), np.full(n, 0.02), quad, np.full(n, float(k)), near, np.full(n, 16.0))
-    return LeftOut(np.array([k]), swept, swept.mean + scale * draws, np.full(n, 0.03), np.ones(n))
+    moments = Moments(rng.standard_normal(n), np.full(n, 0.02), quad, np.full(n, float(k)), near, np.full(n, 16.0))
+    return LeftOutNumbers(np.array([k]), moments, moments.mean + scale * draws, np.full(n, 0.03), np.ones(n))
 
 
 def test_head_gradient_equals_finite_differences():
@@ -49,7 +57,7 @@ def test_head_finds_varying_scale_and_heavy_tails():
 @pytest.mark.parametrize("seed", range(4))
 def test_head_never_harms_the_rows_it_was_fitted_on(kind, n, seed):
     rows = left_out_rows(n, seed, kind)
-    head, gaussian = rows.predict(fit_head(rows, 1e-4)), rows.predict(Head())
+    head, gaussian = rows.predict(fit_head(rows, 1e-4)), rows.predict(RegressionHead())
     assert crps(rows.y, head) <= crps(rows.y, gaussian) + 1e-15
     assert abs(coverage(rows.y, head, 0.9) - 0.9) <= abs(coverage(rows.y, gaussian, 0.9) - 0.9) + 1e-12
     misses = [np.mean([abs(coverage(rows.y, d, level) - level) for level in LEVELS]) for d in (head, gaussian)]
@@ -58,18 +66,18 @@ def test_head_never_harms_the_rows_it_was_fitted_on(kind, n, seed):
 
 def test_gaussian_head_is_the_limit_of_the_student_t():
     rows = left_out_rows(200)
-    near = Head(df=1e7)
-    np.testing.assert_allclose(rows.predict(near).logpdf(rows.y), rows.predict(Head()).logpdf(rows.y), atol=1e-5)
+    near = RegressionHead(df=1e7)
+    np.testing.assert_allclose(rows.predict(near).logpdf(rows.y), rows.predict(RegressionHead()).logpdf(rows.y), atol=1e-5)
 
 
 def test_floor_keeps_discrete_targets_from_infinite_density():
     y = np.random.default_rng(0).integers(0, 5, 3000).astype(float)
     n = len(y)
     tiny, many = np.full(n, 1e-9), np.full(n, 32.0)
-    swept = Swept(y.copy(), np.full(n, 1e-12), tiny, many, tiny, many)  # every row predicted exactly
-    rows = LeftOut(np.array([32]), swept, y, np.full(n, 1e-12), np.ones(n))
+    moments = Moments(y.copy(), np.full(n, 1e-12), tiny, many, tiny, many)  # every row predicted exactly
+    rows = LeftOutNumbers(np.array([32]), moments, y, np.full(n, 1e-12), np.ones(n))
     head = fit_head(rows, target_floor(y))
-    scale, _ = head.scales(swept, rows.noise)
+    scale, _ = head.scales(moments, rows.noise)
     assert target_floor(y) == pytest.approx(0.02)
     if head.df < math.inf:
         assert (scale >= 0.02 - 1e-12).all()
@@ -86,9 +94,9 @@ def test_choice_of_k_weighs_accuracy_against_cost():
         mean = y[:, None] + np.asarray(errors) * rng.standard_normal(n)[:, None]
         variance = np.tile(np.square(errors), (n, 1))
         counts = np.tile(ks, (n, 1)).astype(float)
-        return LeftOut(ks, Swept(mean, variance, *[counts] * 4), y, np.full(n, 1e-6), np.ones(n))
+        return LeftOutNumbers(ks, Moments(mean, variance, *[counts] * 4), y, np.full(n, 1e-6), np.ones(n))
 
-    plain, fitted = (RegressionMethod(Head(), calibrated, 1e-4, 1.0) for calibrated in (False, True))
+    plain, fitted = (RegressionCalibrator(RegressionHead(), calibrated, 1e-4, 1.0) for calibrated in (False, True))
     flat = choose_k(rows_with(np.full(len(ks), 0.3)), plain)
     assert flat.k <= 128
     barely_worth_it = np.where(ks < 256, 0.3, 0.298)
@@ -104,6 +112,27 @@ def test_candidates_end_at_the_rows_there_are():
     assert candidate_ks(200)[-1] == 200
     assert (np.diff(candidate_ks(200)) > 0).all()
     assert candidate_ks(1).tolist() == [1]
+
+
+def test_more_outputs_have_fewer_neighbours_at_most():
+    assert most_neighbours() == MOST_NEIGHBOURS
+    assert all_rows() == ALL_ROWS
+    tops = [most_neighbours(outputs) for outputs in (1, 2, 3, 10, 1000)]
+    assert tops == sorted(tops, reverse=True)
+    assert min(tops) >= 16
+    assert candidate_ks(5000, 10)[-1] == most_neighbours(10)
+
+
+@pytest.mark.parametrize("kind", ["rough", "plain", "heavy"])
+def test_a_head_comes_back_from_its_scalars(kind):
+    head = fit_head(left_out_rows(200, kind=kind), 1e-4)
+    stored, arrays = head.packed()
+    assert RegressionHead.unpacked(json.loads(json.dumps(stored))) == head
+    assert not arrays
+    assert RegressionHead.unpacked({}) == RegressionHead()  # what a file lacks has its default
+    for wrong in ({"df": 1.0}, {"noise_factor": 0.0}, {"floor": -1.0}, {"df": "many"}):
+        with pytest.raises(ModelFileError):
+            RegressionHead.unpacked({**stored, **wrong})
 
 
 # --- scaling --------------------------------------------------------------------------------------------------------
@@ -132,7 +161,20 @@ def test_scaling_with_weights_equals_repeated_rows():
 
 def test_a_summary_says_where_the_plain_predictive_was_kept():
     rows = left_out_rows(kind="rough")
-    asked, not_asked = (RegressionMethod(Head(), calibrated, 1e-4, 1.0) for calibrated in (True, False))
-    assert "plain predictive" in asked.describe(rows, Head())
+    asked, not_asked = (RegressionCalibrator(RegressionHead(), calibrated, 1e-4, 1.0) for calibrated in (True, False))
+    assert "plain predictive" in asked.describe(rows, RegressionHead())
     assert "plain predictive" not in asked.describe(rows, asked.fit(rows))
     assert "plain predictive" not in not_asked.describe(rows, not_asked.fit(rows))
+
+
+def test_robust_scaling_does_not_move_for_outliers():
+    rng = np.random.default_rng(0)
+    values, weights = rng.standard_normal(501), rng.integers(1, 4, 501)
+    spoilt = np.where(np.arange(501) % 10 == 0, 1e6, values)
+    plain, moved = Scaling.robust(values, weights), Scaling.robust(spoilt, weights)
+    assert plain.centre == pytest.approx(np.median(np.repeat(values, weights)), abs=1e-12)
+    assert plain.scale == pytest.approx(1.0, abs=0.15)
+    assert moved.centre == pytest.approx(plain.centre, abs=0.3)
+    assert moved.scale == pytest.approx(plain.scale, rel=0.3)
+    mostly = np.where(np.arange(501) < 300, 5.0, values)
+    assert Scaling.robust(mostly, np.ones(501)).scale == Scaling.of(mostly, np.ones(501)).scale

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import pickle
-from dataclasses import replace
+import warnings
+from threading import Thread
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from estimator_data import quick, small
+from estimator_data import counted, dense_moments, labelled, on_rows, quick, quick_classifier, quick_counts, small
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import GridSearchCV
@@ -21,13 +21,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from nearfield import GPRegressor
 from nearfield.datasets import robot_arm
 from nearfield.kernels import KERNELS
-from nearfield.likelihoods.gaussian import Gaussian
 from nearfield.metrics import Scores
-from nearfield.model import Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
 
+@pytest.mark.usefixtures("brief_training")
 @parametrize_with_checks([GPRegressor()])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
@@ -35,8 +34,8 @@ def test_scikit_learn_conventions(estimator, check):
 
 @pytest.fixture(scope="module")
 def arm():
-    X, y = robot_arm(2500, random_state=0)
-    return X[:2000], y[:2000], X[2000:], y[2000:]
+    X, y = robot_arm(2000, random_state=0)
+    return X[:1500], y[:1500], X[1500:], y[1500:]
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +47,21 @@ def model(arm):
 
 
 def test_defaults_predict_well_and_are_calibrated(arm, model):
-    X, y, X_new, y_new = arm
+    _, y, X_new, y_new = arm
     scores = Scores.of(y_new, model.predict_dist(X_new)).as_dict()
-    assert scores["rmse"] < 0.15 * y.std()
-    assert 0.85 < scores["coverage_90"] < 0.95
-    gaussian = GPRegressor(predictive="gaussian", random_state=0).fit(X, y)
-    assert scores["nll"] < Scores.of(y_new, gaussian.predict_dist(X_new)).as_dict()["nll"]
-    assert gaussian.predict_dist(X_new).dist.name == "norm"
+    assert scores["rmse"] < 0.2 * y.std()
+    assert 0.84 < scores["coverage_90"] < 0.96
+
+
+def test_the_calibrated_predictive_is_better_than_the_plain_one_of_the_same_model(arm):
+    """The noise of the arm varies, which one noise level cannot tell; the mean is the same."""
+    X, y, X_new, y_new = arm
+    calibrated, plain = (
+        GPRegressor(k=32, max_steps=100, predictive=name, random_state=0).fit(X, y) for name in ("calibrated", "plain")
+    )
+    np.testing.assert_array_equal(calibrated.predict(X_new), plain.predict(X_new))
+    assert calibrated.log_score(X_new, y_new) > plain.log_score(X_new, y_new)
+    assert plain.predict_dist(X_new).dist.name == "norm"
 
 
 def test_the_ways_to_predict_agree(arm, model):
@@ -71,7 +78,7 @@ def test_the_ways_to_predict_agree(arm, model):
     np.testing.assert_allclose(quantiles[:, 1], mean)
     np.testing.assert_allclose(model.predict_quantiles(X_new, 0.1), low)
     assert model.log_score(X_new, y_new) == pytest.approx(dist.logpdf(y_new).mean())
-    assert 0.97 < model.score(X_new, y_new) < 1
+    assert 0.95 < model.score(X_new, y_new) < 1
 
 
 def test_latent_uncertainty_leaves_the_noise_out(arm, model):
@@ -96,46 +103,38 @@ def test_predictions_do_not_depend_on_the_other_rows_or_on_threads(arm, model, m
 @pytest.mark.parametrize("scale", [1e-100, 1e-3, 1e5, 1e100])
 def test_units_do_not_matter(scale):
     X, y = small()
-    base = quick().fit(X, y).predict(X, return_std=True)
-    scaled = quick().fit(X * scale, y * scale).predict(X * scale, return_std=True)
+    base = quick(k=16).fit(X, y).predict(X, return_std=True)
+    scaled = quick(k=16).fit(X * scale, y * scale).predict(X * scale, return_std=True)
     np.testing.assert_allclose(np.stack(scaled) / scale, np.stack(base), rtol=1e-5)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_kernel_fits_and_survives_the_file(kernel, tmp_path):
     X, y = small()
-    model = quick(kernel=kernel).fit(X, y)
+    model = quick(kernel=kernel, k=16).fit(X, y)
     assert model.score(X, y) > 0.5
     model.save(tmp_path / "m.nearfield")
     np.testing.assert_array_equal(GPRegressor.load(tmp_path / "m.nearfield").predict(X), model.predict(X))
 
 
-def test_engines_give_the_same_model():
-    X, y = small()
-    fused, batched = (
-        quick(engine=engine, k=16).fit(X, y).predict(X, return_std=True) for engine in ("fused", "batched")
-    )
-    np.testing.assert_allclose(np.stack(fused), np.stack(batched), rtol=1e-6)
-
-
-def test_few_rows_are_an_exact_gaussian_process():
+@pytest.mark.parametrize("mean", ["constant", "linear"])
+def test_few_rows_are_an_exact_gaussian_process(mean):
     """N <= 129: every row is used, and the prediction is the textbook one at the learned hyper-parameters."""
     X, y = small(60, 2)
-    model = GPRegressor(predictive="gaussian", random_state=0).fit(X, y)
+    y = y + 3 * X[:, 1]
+    model = GPRegressor(predictive="plain", mean=mean, random_state=0).fit(X, y)
     assert model.k_ == 59
     X_new = np.random.default_rng(1).standard_normal((25, 2))
-
-    def kernel(A, B):
-        q = math.sqrt(5) * np.sqrt((((A[:, None] - B[None]) / model.length_scales_) ** 2).sum(-1))
-        return model.kernel_scale_**2 * (1 + q + q * q / 3) * np.exp(-q)
-
-    prior = float(model._fit.predictor.model.mean) * y.std() + y.mean()
-    K = kernel(X, X) + model.noise_std_**2 * np.eye(60)
-    mean = prior + kernel(X_new, X) @ np.linalg.solve(K, y - prior)
-    variance = model.kernel_scale_**2 - np.sum(kernel(X_new, X) * np.linalg.solve(K, kernel(X, X_new)).T, axis=1)
+    latent, variance = dense_moments(model, X_new)
     found, std = model.predict(X_new, return_std=True)
-    np.testing.assert_allclose(found, mean, atol=1e-7)
-    np.testing.assert_allclose(std, np.sqrt(variance + model.noise_std_**2), rtol=1e-6)
+    np.testing.assert_allclose(found, y.mean() + y.std() * latent[:, 0], atol=1e-7)
+    np.testing.assert_allclose(std, np.hypot(y.std() * np.sqrt(variance[:, 0]), model.noise_std_), rtol=1e-6)
+    np.testing.assert_allclose(y.std() * np.sqrt(model._fit.predictor.model.scale2[0]), model.kernel_scale_)
+
+
+def observed(model, y):
+    """What was observed at rows of weight one, in the units of the model."""
+    return {"y": model._target.apply(y), "weight": np.ones(len(y)), "known_noise": np.zeros(len(y))}
 
 
 def test_left_out_predictions_are_those_of_a_model_without_the_row():
@@ -146,7 +145,7 @@ def test_left_out_predictions_are_those_of_a_model_without_the_row():
     np.testing.assert_allclose(loo.residual, y - loo.mean)
     for i in (0, 17, 79):
         keep = np.arange(80) != i
-        mean, std = with_rows(model, X[keep], y[keep]).predict(X[i : i + 1], return_std=True)
+        mean, std = on_rows(model, X[keep], observed(model, y[keep])).predict(X[i : i + 1], return_std=True)
         assert loo.mean[i] == pytest.approx(mean[0], abs=1e-10)
         assert loo.std[i] == pytest.approx(std[0], abs=1e-10)
 
@@ -177,9 +176,16 @@ def test_zero_weight_is_no_row_and_integer_weight_is_repetition():
     X, y = small(40)
     weights = np.random.default_rng(0).integers(0, 4, 40)
     weighted = quick().fit(X, y, sample_weight=weights)
-    repeated = quick().fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
     X_new = small(20, seed=5)[0]
-    np.testing.assert_allclose(weighted.predict(X_new), repeated.predict(X_new), rtol=1e-5)
+    rng = np.random.default_rng(1)
+    for order in (np.arange(weights.sum()), rng.permutation(weights.sum())):
+        again = np.repeat(np.arange(40), weights)[order]
+        repeated = quick().fit(X[again], y[again])
+        np.testing.assert_array_equal(weighted.predict(X_new), repeated.predict(X_new))
+        assert repeated.n_rows_ == len(repeated.loo_.mean) == weights.sum()
+        place = np.cumsum(weights > 0) - 1
+        np.testing.assert_array_equal(weighted.loo_.mean[place[again]], repeated.loo_.mean)
+        np.testing.assert_allclose(repeated.loo_.residual, y[again] - repeated.loo_.mean, atol=1e-12)
     assert weighted.n_rows_ == (weights > 0).sum()
 
 
@@ -189,24 +195,15 @@ def test_known_noise_makes_a_row_count_less():
     y_bad = y + np.where(bad, 5 * np.random.default_rng(1).standard_normal(400), 0)
     X_new = small(200, seed=9)[0]
     truth = np.sin(X_new[:, 0])
-    told = GPRegressor(random_state=0).fit(X, y_bad, noise_variance=np.where(bad, 25.0, 0.0))
-    untold = GPRegressor(random_state=0).fit(X, y_bad)
+    settings = {"k": 32, "max_steps": 100, "random_state": 0}
+    told = GPRegressor(**settings).fit(X, y_bad, noise_variance=np.where(bad, 25.0, 0.0))
+    untold = GPRegressor(**settings).fit(X, y_bad)
     assert np.mean((told.predict(X_new) - truth) ** 2) < 0.3 * np.mean((untold.predict(X_new) - truth) ** 2)
     with pytest.raises(ValueError, match=r"noise_variance has shape \(3,\): expected \(400,\)"):
         quick().fit(X, y, noise_variance=np.ones(3))
 
 
 # --- appending rows -------------------------------------------------------------------------------------------------
-
-
-def with_rows(model, X, y):
-    """The model's hyper-parameters on other rows, built anew."""
-    old = model._fit
-    stats = np.stack([model._target.apply(y), np.ones(len(y)), np.zeros(len(y))], axis=1)
-    rows = Rows.of(Gaussian(), old.inputs.apply(X), stats)
-    other = pickle.loads(pickle.dumps(model))
-    other._adopt(replace(old, predictor=replace(old.predictor, rows=rows)))
-    return other
 
 
 def test_update_equals_a_model_built_with_all_rows():
@@ -217,13 +214,58 @@ def test_update_equals_a_model_built_with_all_rows():
     assert grown.n_rows_ == 500
     assert len(grown.loo_.mean) == 500
     X_new = small(50, seed=3)[0]
-    whole = with_rows(model, X, y)
+    whole = on_rows(model, X, observed(model, y))
     np.testing.assert_array_equal(
         np.stack(grown.predict(X_new, return_std=True)), np.stack(whole.predict(X_new, return_std=True))
     )
     assert np.mean((grown.predict(X[400:]) - y[400:]) ** 2) < np.mean((before - y[400:]) ** 2)
     with pytest.raises(ValueError, match="4 features"):
         grown.update(np.ones((2, 4)), np.ones(2))
+
+
+def test_the_summary_tells_of_appended_rows():
+    X, y = small(120)
+    model = quick().fit(X[:100], y[:100])
+    assert (model.summary_.rows, model.summary_.appended) == (100, 0)
+    model.update(X[100:], y[100:]).update(X[:2], y[:2])
+    assert (model.summary_.rows, model.summary_.appended, model.n_rows_) == (122, 22, 122)
+    assert "122 rows (22 of them appended later), 3 columns" in str(model.summary_)
+
+
+def of_one_kind(kind):
+    """A fitted model, further rows as arguments of `update`, and a function that predicts with a model."""
+    if kind == "number":
+        X, y = small(500)
+        return quick(k=12).fit(X[:100], y[:100]), X[100:], (y[100:],), lambda m: m.predict(X, return_std=True)
+    if kind == "classes":
+        X, y = labelled(500, classes=3)
+        return quick_classifier(k=12).fit(X[:100], y[:100]), X[100:], (y[100:],), lambda m: m.predict_proba(X)
+    X, y, _ = counted(500)
+    return quick_counts(k=12).fit(X[:100], y[:100]), X[100:], (y[100:],), lambda m: m.predict(X, return_std=True)
+
+
+@pytest.mark.parametrize("kind", ["number", "classes", "counts"])
+def test_threads_that_update_at_once_lose_no_row(kind):
+    """Predictions are those of one update with all rows, up to what the order of rows and of settling does."""
+    model, X, observed, predicted = of_one_kind(kind)
+    whole = pickle.loads(pickle.dumps(model)).update(X, *observed)
+
+    def append(which):
+        for part in np.array_split(which, 5):
+            model.update(X[part], *(values[part] for values in observed))
+
+    threads = [Thread(target=append, args=(which,)) for which in np.array_split(np.arange(400), 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert model.n_rows_ == model.summary_.rows == whole.n_rows_ == 500
+    assert model.summary_.appended == 400
+    inputs = [np.sort(m._fit.predictor.rows.inputs, axis=0) for m in (model, whole)]
+    np.testing.assert_array_equal(*inputs)
+    # the site state of counts settles part by part, and sees the rows appended before it only
+    np.testing.assert_allclose(predicted(model), predicted(whole), rtol=0.15 if kind == "counts" else 1e-9)
+    assert len(model.loo_[0]) == 500
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
@@ -233,11 +275,11 @@ def test_update_equals_a_model_built_with_all_rows():
 def test_data_frames_and_column_names(frame):
     X, y = small()
     table = frame({"depth": X[:, 0], "speed": X[:, 1], "angle": X[:, 2]})
-    model = quick().fit(table, y)
+    model = quick(k=16).fit(table, y)
     assert list(model.feature_names_in_) == ["depth", "speed", "angle"]
     assert list(model.feature_relevance_) == ["depth", "speed", "angle"]
     assert max(model.feature_relevance_, key=model.feature_relevance_.get) == "depth"
-    np.testing.assert_array_equal(model.predict(table), quick().fit(X, y).predict(X))
+    np.testing.assert_array_equal(model.predict(table), quick(k=16).fit(X, y).predict(X))
     renamed = frame({"depth": X[:, 0], "sped": X[:, 1], "angle": X[:, 2]})
     with pytest.raises(ValueError, match=r"(?s)unseen at fit time:\n- sped\n.*yet now missing:\n- speed"):
         model.predict(renamed)
@@ -253,7 +295,9 @@ def test_nullable_and_boolean_columns_of_pandas_are_numbers():
     X, y = small()
     table = pd.DataFrame({"a": X[:, 0], "n": pd.array(np.arange(300) % 5, dtype="Int64"), "b": X[:, 1] > 0})
     plain = np.column_stack([X[:, 0], np.arange(300) % 5, X[:, 1] > 0]).astype(float)
-    np.testing.assert_array_equal(quick().fit(table, y).predict(table), quick().fit(plain, y).predict(plain))
+    np.testing.assert_array_equal(
+        quick(k=16).fit(table, y).predict(table), quick(k=16).fit(plain, y).predict(plain)
+    )
     table.loc[3, "n"] = pd.NA
     with pytest.raises(ValueError, match="NaN: column 'n' has 1 missing"):
         quick().fit(table, y)
@@ -282,14 +326,20 @@ def test_a_pickled_model_predicts_the_same():
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), expected)
 
 
-def test_same_seed_same_bits(arm, model):
-    again = GPRegressor(random_state=0).fit(*arm[:2])
-    np.testing.assert_array_equal(np.stack(again.predict(arm[2], True)), np.stack(model.predict(arm[2], True)))
+def test_same_seed_same_bits_with_any_number_of_threads(monkeypatch):
+    X, y = small(400)
+    found = []
+    for threads in ("1", "2"):
+        monkeypatch.setenv("NEARFIELD_THREADS", threads)
+        model = quick(max_steps=40).fit(X, y)
+        found.append(np.stack([*model.predict(X, return_std=True), model.loo_.mean]))
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.abs(quick(max_steps=40, random_state=1).fit(X, y).predict(X) - found[0][0]).max() > 1e-9
 
 
 def test_real_data_of_scikit_learn():
     X, y = load_diabetes(return_X_y=True)
-    model = GPRegressor(random_state=0).fit(X[:350], y[:350])
+    model = GPRegressor(random_state=0, max_steps=100).fit(X[:350], y[:350])
     assert model.score(X[350:], y[350:]) > 0.35
     low, high = model.predict_interval(X[350:])
     assert 0.8 < np.mean((low <= y[350:]) & (y[350:] <= high)) < 1
@@ -310,5 +360,5 @@ def test_bad_requests_are_named(model, arm):
 
 def test_summary_tells_what_happened(model):
     text = str(model.summary_)
-    for part in ("2,000 rows, 8 columns", "kernel matern52", "recoveries: 0 factorisations", "left out: RMSE", "NLL"):
+    for part in ("1,500 rows, 8 columns", "kernel matern52", "recoveries: 0 factorisations", "left out: RMSE", "NLL"):
         assert part in text

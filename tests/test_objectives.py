@@ -1,31 +1,105 @@
-"""Objectives beside LOO-k: MLL-k and Vecchia against dense algebra; groups of rows that are left out together."""
+"""Objectives: slopes by finite differences, MLL-k and Vecchia's against dense algebra; groups left out together."""
 
 from __future__ import annotations
 
 import warnings
 
+import dense
 import numpy as np
 import pytest
 import scipy.stats
-import torch
-from estimator_data import load_forged, quick, small, through_file
+from estimator_data import quick, small, through_file
+from family_examples import CASES, case, covariances, model_of
 
-from nearfield import ModelFileError
-from nearfield._types import KernelParameters
+from nearfield import GPRegressor, ModelFileError
+from nearfield.covariances import Shared
+from nearfield.families.gaussian import Gaussian
 from nearfield.kernels import find_kernel
-from nearfield.likelihoods.gaussian import Gaussian
-from nearfield.model import Model, Rows
-from nearfield.objectives import ordering
+from nearfield.means import MEANS
+from nearfield.model import Model
+from nearfield.neighbours import build_index
+from nearfield.neighbours.copies import copied_share, near_copies
+from nearfield.neighbours.restricted import earlier_neighbours, query_where
+from nearfield.objectives import OBJECTIVES, conditional_score, joint_score, ranks
+from nearfield.persistence import read_file, write_file
+from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
+from nearfield.training import _state_slopes
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
 
-def dense(kernel, parameters, x, noise):
-    x = x / parameters.log_lengths.detach().exp()
-    r2 = (x[:, None] - x[None]).square().sum(-1)
-    value = kernel.profile(r2, parameters.log_shape.detach()).value
-    return (torch.exp(2 * parameters.log_scale.detach()) * value + torch.diag(noise.detach())).numpy()
+# --- slopes ---------------------------------------------------------------------------------------------------------
+
+STRUCTURES = [
+    (which, word, kernel, mean)
+    for which in CASES
+    for word in covariances(case(which, 12))
+    for kernel, mean in (("matern52", "linear"), ("rational_quadratic", "constant"))
+]
+
+
+def assert_slopes_equal_finite_differences(score, model, rows, left_out, ids):
+    """Of the weighted sum of the scores, by every parameter and, where it is learned, by the site state."""
+    rng = np.random.default_rng(1)
+    weights = rng.random(len(left_out))
+
+    def scored(parameters, rows=rows):
+        drawn = model.family.sampling(np.random.default_rng(5))  # the same draws each time
+        return score(Model(drawn, model.covariance, model.mean, parameters), rows, left_out, ids)
+
+    def total(parameters, rows=rows):
+        return weights @ scored(parameters, rows).values
+
+    slopes, by_neighbours = scored(model.parameters).slopes(weights)
+    assert set(slopes) >= set(model.parameters)
+    for name, value in model.parameters.items():
+        numeric = np.zeros(value.shape)
+        for place in np.ndindex(value.shape):
+            off = np.zeros(value.shape)
+            off[place] = 1e-5
+            up, down = ({**model.parameters, name: value + sign * off} for sign in (1, -1))
+            numeric[place] = (total(up) - total(down)) / 2e-5
+        assert np.shape(slopes[name]) == value.shape
+        np.testing.assert_allclose(slopes[name], numeric, rtol=1e-6, atol=1e-6 * (1e-2 + np.abs(numeric).max(initial=0)))
+    if model.family.state_learned:
+        by_state = _state_slopes(rows, left_out, by_neighbours, np.zeros((len(left_out), rows.state.shape[1])))
+        for _ in range(5):
+            place = tuple(rng.integers(rows.state.shape))
+            off = np.zeros(rows.state.shape)
+            off[place] = 1e-5
+            up, down = (total(model.parameters, rows.with_state(rows.state + sign * off)) for sign in (1, -1))
+            assert by_state[place] == pytest.approx((up - down) / 2e-5, rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize(("which", "covariance", "kernel", "mean"), STRUCTURES)
+def test_slopes_of_leaving_out_equal_finite_differences(which, covariance, kernel, mean):
+    given = case(which, 30, weighted=True)
+    model, rows = model_of(given, covariance, kernel, mean)
+    every = np.arange(len(rows.observations))
+    ids = Sweeper(model, rows).left_out_ids(every, 8)
+    assert_slopes_equal_finite_differences(conditional_score, model, rows, rows.observations, ids)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("mean", MEANS)
+def test_slopes_of_every_objective_equal_finite_differences(objective, mean):
+    model, rows = model_of(case("gaussian:", 30, weighted=True), "shared", "rational_quadratic", mean)
+    own = OBJECTIVES[objective](rows, "random", np.random.default_rng(0))
+    ids = own.table(Sweeper(model, rows), np.arange(30), 8)
+    assert_slopes_equal_finite_differences(own.score, model, rows, rows.observations, ids)
+
+
+# --- marginal likelihoods -------------------------------------------------------------------------------------------
+
+
+def univariate(X, y):
+    rows = Rows.of(Gaussian(), X, Gaussian.observe(y, np.ones(len(y)), np.zeros(len(y))))
+    return Model.initial(Gaussian(), Shared(find_kernel("matern52"), 1, X.shape[1], 1), MEANS["constant"]), rows
+
+
+def dense_of(model, X):
+    return dense.prior(model, X, X)[:, 0, :, 0] + model.noise * np.eye(len(X))
 
 
 def test_mll_of_all_rows_is_the_exact_marginal_likelihood():
@@ -33,41 +107,51 @@ def test_mll_of_all_rows_is_the_exact_marginal_likelihood():
     model, rows = univariate(X, y)
     ids = Sweeper(model, rows).own_ids(np.arange(30), 30)
     assert (np.sort(ids, axis=1) == np.arange(30)).all()
-    K = dense_of(model, X)
-    exact = scipy.stats.multivariate_normal(np.zeros(30), K).logpdf(y)
-    np.testing.assert_allclose(model.joint(rows, torch.from_numpy(ids)).detach(), exact, atol=1e-8)
-
-
-def univariate(X, y):
-    likelihood = Gaussian()
-    rows = Rows.of(likelihood, X, np.stack([y, np.ones(len(y)), np.zeros(len(y))], axis=1))
-    return Model.initial(find_kernel("matern52"), X.shape[1], likelihood), rows
-
-
-def dense_of(model, X):
-    parameters = KernelParameters(model.log_lengths, model.log_scale, model.log_shape)
-    return dense(model.kernel, parameters, torch.from_numpy(X), model.noise.expand(len(X)))
+    exact = scipy.stats.multivariate_normal(np.zeros(30), dense_of(model, X)).logpdf(y)
+    np.testing.assert_allclose(30 * joint_score(model, rows, rows.observations, ids).values, exact, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["random", "pca"])
 def test_vecchia_with_all_rows_before_is_the_exact_marginal_likelihood(name):
     X, y = small(30)
     model, rows = univariate(X, y)
-    rank = ordering(name, X, np.random.default_rng(0))
+    rank = ranks(name, X, np.random.default_rng(0))
     ids = Sweeper(model, rows).earlier_ids(np.arange(30), 29, rank)
-    with torch.no_grad():
-        m = model.latent(rows, rows.inputs, torch.from_numpy(ids))
-        scores = model.likelihood.log_predictive(m.mean, m.variance, rows.stats, model.noise_model)
+    scores = conditional_score(model, rows, rows.observations, ids).values
     exact = scipy.stats.multivariate_normal(np.zeros(30), dense_of(model, X)).logpdf(y)
-    assert float(scores.sum()) == pytest.approx(exact, abs=1e-5)  # but for the floor of the noise
+    assert scores.sum() == pytest.approx(exact, abs=1e-5)  # but for the floor of the noise
+
+
+@pytest.mark.parametrize("k", [1, 7, 40])
+def test_earlier_neighbours_equal_brute_force(k):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 3))
+    rank = rng.permutation(300)
+    which = np.arange(0, 300, 7)
+    found = earlier_neighbours(build_index(X), X, which, k, rank)
+    for row, ids in zip(which, found, strict=True):
+        earlier = np.flatnonzero(rank < rank[row])
+        expected = earlier[np.argsort(((X[earlier] - X[row]) ** 2).sum(axis=1), kind="stable")][:k]
+        np.testing.assert_array_equal(ids[ids >= 0], expected)
+
+
+def test_queries_of_allowed_rows_equal_brute_force():
+    rng = np.random.default_rng(0)
+    X, labels = rng.standard_normal((200, 3)), rng.integers(0, 4, 200)
+    labels[:150] = 0
+    found = query_where(build_index(X), X, 60, lambda places, ids: labels[ids] != labels[places][:, None])
+    for row, ids in enumerate(found):
+        others = np.flatnonzero(labels != labels[row])
+        expected = others[np.argsort(((X[others] - X[row]) ** 2).sum(axis=1), kind="stable")][:60]
+        np.testing.assert_array_equal(ids[ids >= 0], expected)
 
 
 def test_the_paper_orders_along_the_first_principal_component():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50, 3)) * [1, 5, 1]
-    rank = ordering("pca", X, rng)
+    rank = ranks("pca", X, rng)
     assert abs(scipy.stats.spearmanr(rank, X[:, 1]).statistic) > 0.95
-    np.testing.assert_array_equal(np.sort(ordering("random", X, rng)), np.arange(50))
+    np.testing.assert_array_equal(np.sort(ranks("random", X, rng)), np.arange(50))
 
 
 @pytest.mark.parametrize("objective", ["mll", "vecchia"])
@@ -94,18 +178,34 @@ def replicated(n=150, copies=2, noise=0.01, seed=0):
     )
 
 
+@pytest.mark.parametrize("copies", [2, 3])
+def test_near_copies_are_found(copies):
+    X, _, labels = replicated(copies=copies)
+    found = near_copies(build_index(X), X)
+    same = found[:, None] == found[None]
+    assert (same == (labels[:, None] == labels[None])).mean() > 0.999
+    assert copied_share(build_index(X), X, np.arange(0, len(X), 3)) > 0.9
+
+
+def test_rows_at_random_and_equal_rows_are_no_copies():
+    rng = np.random.default_rng(0)
+    for X in (rng.random((300, 1)), rng.random((300, 5)), np.repeat(rng.random((50, 3)), 6, axis=0)):
+        assert copied_share(build_index(X), X, np.arange(len(X))) < 0.4
+    assert (np.bincount(near_copies(build_index(X), X)) == 1).all()
+    for n in (1, 2, 3):
+        assert len(near_copies(build_index(X[:n]), X[:n])) == n
+
+
 def test_a_row_is_left_out_with_its_group():
-    X, y, labels = replicated(20)
-    model = quick(predictive="gaussian").fit(X, y, groups=labels)
+    X, y, labels = replicated(30)
+    model = quick(predictive="plain").fit(X, y, groups=labels)
     inner, rows = model._fit.predictor.model, model._fit.predictor.rows
-    Z, t = rows.inputs.numpy(), rows.stats.numpy()[:, 0]
-    K, mean = dense_of(inner, Z), float(inner.mean)
-    noise = float(inner.noise)
+    targets, noises = dense.sites_of(inner, rows.observed, rows.state)
+    assert (noises > 0).all()
     for i in (0, 11):
-        others = np.flatnonzero(labels != labels[i])
-        expected = mean + (K[i, others]) @ np.linalg.solve(K[np.ix_(others, others)], t[others] - mean)
-        assert model.loo_.mean[i] == pytest.approx(model._target.undo(expected), abs=1e-8)
-    assert noise > 0
+        others = labels != labels[i]
+        mean, _ = dense.posterior(inner, rows.inputs[others], targets[others], noises[others], rows.inputs[i : i + 1])
+        assert model.loo_.mean[i] == pytest.approx(float(model._target.undo(mean[0, 0])), abs=1e-8)
 
 
 def test_groups_save_a_fit_of_replicates(tmp_path):
@@ -127,8 +227,10 @@ def test_groups_save_a_fit_of_replicates(tmp_path):
     before = model.loo_.mean
     model.update(X_new[:3], y_new[:3])
     assert len(model.loo_.mean) == len(before) + 3
+    _, header, arrays = read_file(tmp_path / "model.nearfield")
+    write_file(tmp_path / "bad.nearfield", header, {**arrays, "rows.groups": np.zeros(3, np.int64)})
     with pytest.raises(ModelFileError, match=r"'rows\.groups'"):
-        load_forged(again, tmp_path, lambda header, arrays: arrays.update({"rows.groups": np.zeros(3, np.int64)}))
+        GPRegressor.load(tmp_path / "bad.nearfield")
 
 
 def test_replicates_are_reported():
