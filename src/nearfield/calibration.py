@@ -122,7 +122,7 @@ def choose_k(rows: LeftOutRows, calibrator: Calibrator, outputs: int = 1) -> Cho
 
     outputs: that each neighbour adds to a matrix; as many predictions then share the cost.
     """
-    heads = {int(k): calibrator.fit(rows.at(k)) for k in rows.ks}
+    heads = {int(k): calibrator.trial(rows.at(k)) for k in rows.ks}
     curve = {k: calibrator.accuracy(rows.at(k), head) for k, head in heads.items()}
     best = max(curve, key=lambda k: curve[k])
     worth = {k: accuracy - _price(k, outputs) for k, accuracy in curve.items()}
@@ -131,7 +131,7 @@ def choose_k(rows: LeftOutRows, calibrator: Calibrator, outputs: int = 1) -> Cho
     if k != best:
         cost = _work(best * outputs) / _work(k * outputs)
         reason += f"; {best} would give {calibrator.describe(rows.at(best), heads[best])} at {cost:.1f} times the cost"
-    return Choice(k, heads[k], reason, curve)
+    return Choice(k, calibrator.fit(rows.at(k)), reason, curve)
 
 
 def _price(k: int, outputs: int) -> float:

@@ -35,7 +35,7 @@ _MOST_COPIED = 0.5  # share of them that is suspicious
 _FEWEST_TRAINED = 10  # rows; with fewer, leaving rows out teaches the noise of these rows
 _LEFT_OUT_ROWS = 4000  # rows left out to choose k and to calibrate
 _TRAINED = (64, 128, 256)  # neighbours in the three stages of training
-_BLOCKS = (128, 256, 384)  # numbers of them that a matrix of several outputs may have
+_BLOCKS = (256, 384, 384)  # numbers of them that a matrix of several outputs may have
 _SEVERAL = 128  # neighbours at most, where each of several latent functions has a factorisation of its own
 _FEWEST_MIXED = 8  # neighbours, however many outputs there are
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
@@ -221,8 +221,10 @@ class _Learner:
     def _mixed(self, family: Family) -> _Learned:
         """Outputs that mix latent functions, with a kernel each, or with the same: what left-out rows prefer.
 
-        Outputs that share a kernel are learned first. The others start from there, and take half of the steps.
+        Outputs that share a kernel are learned first. The others start from there, and take half of the steps. Each row
+        of a mini-batch has several observations, so that half as many rows will do.
         """
+        self.settings = replace(self.settings, batch_size=-(-self.settings.batch_size // 2))
         kernel, d = find_kernel(self.settings.kernel), self.rows.inputs.shape[1]
         alike = family.apart()
         mixing = family.initial_mixing(self.rows.observed, self.settings.latents)
@@ -231,9 +233,7 @@ class _Learner:
         own = self._one(family, PerLatent(kernel, family.latents, d, family.kernel_scales), "own", shared.model)
         return _best({"mixed outputs": mixed, "a kernel for each output": own, "one kernel for all outputs": shared})
 
-    def _one(
-        self, family: Family, covariance: Covariance, name: str = "run", shared: Model | None = None
-    ) -> _Learned:
+    def _one(self, family: Family, covariance: Covariance, name: str = "run", shared: Model | None = None) -> _Learned:
         """One model, trained and calibrated; shared: from which it starts."""
         settings = self.settings
         if shared is None:
@@ -312,8 +312,7 @@ def schedule_for(
     shares = (refreshes - refreshes // 2, refreshes // 2 - refreshes // 5, refreshes // 5)
     rates = (settings.learning_rate / 5**i for i in range(3))
     stages = tuple(Stage(*stage) for stage in zip(rates, ks, shares, strict=True) if stage[2] > 0)
-    batch = settings.batch_size if outputs == 1 else min(settings.batch_size, max(2 * settings.batch_size // outputs, 32))
-    return Schedule(stages, batch, every, margin=-1.0 if patient else 1.0)
+    return Schedule(stages, settings.batch_size, every, margin=-1.0 if patient else 1.0)
 
 
 def _fingerprint(family: Family, rows: Rows, settings: Settings) -> str:

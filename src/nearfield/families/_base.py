@@ -109,6 +109,10 @@ class Calibrator(Protocol):
         """The head that suits the rows best."""
         ...
 
+    def trial(self, rows: Any) -> Any:
+        """A head that is good enough to tell two k apart; `fit` itself, unless that takes long."""
+        ...
+
     def accuracy(self, rows: Any, head: Any) -> float:
         """What the choice of k maximises. A gain of 0.02 is worth twice the work or so."""
         ...

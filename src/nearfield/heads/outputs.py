@@ -20,6 +20,7 @@ from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
 
 _COUPLINGS = tuple((np.arange(11) / 10).tolist())
+_TRIAL_ROWS = 500  # left-out rows that tell numbers of neighbours apart
 _LARGEST_Z = 37.0  # beyond it the normal distribution function is 0 or 1
 
 
@@ -95,6 +96,12 @@ class LeftOutOutputs:
         """The same rows with the moments of a single k."""
         return replace(self, ks=np.array([k]), moments=self.moments.at(int(np.searchsorted(self.ks, k))))
 
+    def thinned(self, step: int) -> LeftOutOutputs:
+        """Every step-th row, of a single k."""
+        which = np.arange(0, len(self.weights), step)
+        arrays = {name: getattr(self, name)[which] for name in ("y", "noise", "present", "weights")}
+        return replace(self, moments=self.moments.rows(which), **arrays)
+
     def output(self, p: int) -> LeftOutNumbers:
         """The rows, of a single k, in which output p was observed."""
         there = self.present[:, p]
@@ -113,6 +120,10 @@ class OutputsCalibrator:
         return OutputHeads(
             tuple(own.fit(rows.output(p)) if rows.present[:, p].any() else own.plain for p, own in enumerate(self.each))
         )
+
+    def trial(self, rows: LeftOutOutputs) -> OutputHeads:
+        """Heads of some of the rows: each output has its own to fit, for every k."""
+        return self.fit(rows.thinned(max(1, min(len(self.each), len(rows.weights) // _TRIAL_ROWS))))
 
     def accuracy(self, rows: LeftOutOutputs, heads: OutputHeads) -> float:
         return self._mean(rows, heads, lambda own, part, head: own.accuracy(part, head))

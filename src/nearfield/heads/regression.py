@@ -266,6 +266,9 @@ class RegressionCalibrator:
     def fit(self, rows: LeftOutNumbers) -> RegressionHead:
         return fit_head(rows, self.floor, self.plain) if self.calibrated else self.plain
 
+    def trial(self, rows: LeftOutNumbers) -> RegressionHead:
+        return self.fit(rows)
+
     def accuracy(self, rows: LeftOutNumbers, head: RegressionHead) -> float:
         """The log density for the plain predictive. For the calibrated one -(log CRPS + log RMSE) / 2: a flexible head
         can raise the density of discrete targets while the predictions get worse. The robust one is the CRPS of all but
