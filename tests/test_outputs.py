@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import dense
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-import torch
 from estimator_data import crash_after_checkpoint, load_forged, quick, through_file
 from sklearn.model_selection import cross_val_score
 
 from nearfield import GPRegressor, ModelFileError
-from nearfield.calibration.outputs import joint_scores
-from nearfield.conditional.coregional import MISSING
+from nearfield.covariances import Mixed, PerLatent, Shared
 from nearfield.estimators.regressor import OUTPUTS
+from nearfield.families.outputs import GaussianOutputs
+from nearfield.heads.outputs import OutputHeads, joint_scores
+from nearfield.heads.regression import RegressionHead
 from nearfield.kernels import find_kernel
-from nearfield.likelihoods.outputs import GaussianOutputs, statistics
-from nearfield.mixing import initial_mixing
-from nearfield.model import Model, Rows
+from nearfield.means import MEANS
+from nearfield.model import Model
+from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
@@ -35,37 +37,21 @@ def robots(n=200, missing=0.0, seed=0, units=UNITS):
     return X, Y * units
 
 
-def dense(model, X, Y, X_new):
-    """Mean (m, P) and latent covariance (m, P, P) of an exact Gaussian process with the model's hyper-parameters.
-
-    Written down on its own: the kernel between all observations that are there, in the model's standardised units.
-    """
+def exact(model, X, Y, X_new):
+    """Mean (m, P) and latent covariance (m, P, P) of an exact Gaussian process with the model's hyper-parameters."""
     inner, inputs, target = model._fit.predictor.model, model._fit.inputs, model._target
-    Z, Z_new, T = inputs.apply(X), inputs.apply(X_new), target.apply(Y)
-    if inner.mixing is None:
-        lengths = inner.log_lengths.exp().numpy().reshape(-1, Z.shape[1])
-        lengths = np.broadcast_to(lengths, (3, Z.shape[1]))
-        mixing = np.diag(np.broadcast_to(inner.scales.numpy(), 3))
-    else:
-        lengths, mixing = inner.log_lengths.exp().numpy(), inner.mixing.numpy()
+    T, noises = target.apply(Y), np.where(np.isnan(Y), np.inf, inner.noise)
+    T = np.where(np.isnan(Y), 0.0, T)
+    mean, spread = dense.posterior(inner, inputs.apply(X), T, noises, inputs.apply(X_new))
+    return target.undo(mean), spread * target.scale[:, None] * target.scale
 
-    def covariance(A, B):
-        total = 0
-        for q in range(mixing.shape[1]):
-            r = np.sqrt(5 * (((A[:, None] - B[None]) / lengths[q]) ** 2).sum(-1))
-            total = total + np.einsum("ij,p,s->ipjs", (1 + r + r * r / 3) * np.exp(-r), mixing[:, q], mixing[:, q])
-        return total
 
-    there = np.flatnonzero(~np.isnan(T.ravel()))
-    mean, noise = inner.mean.numpy(), np.broadcast_to(inner.noise.numpy(), 3)
-    n, m, p = len(Z), len(Z_new), 3
-    K = covariance(Z, Z).reshape(n * p, n * p) + np.diag(np.tile(noise, n))
-    c = covariance(Z, Z_new).reshape(n * p, m * p)[there]
-    inverse = np.linalg.inv(K[np.ix_(there, there)])
-    found = (c.T @ inverse @ (T - mean).ravel()[there]).reshape(m, p) + mean
-    spread = (covariance(Z_new, Z_new).reshape(m * p, m * p) - c.T @ inverse @ c).reshape(m, p, m, p)
-    spread = spread[np.arange(m), :, np.arange(m), :]
-    return target.undo(found), spread * target.scale[:, None] * target.scale
+def covariance_of(outputs, family, observed):
+    """What the estimator makes of the argument `outputs`, for two inputs."""
+    if outputs == "lmc":
+        return Mixed(find_kernel("matern52"), 3, 2, family.initial_mixing(observed, 3))
+    kind = Shared if outputs == "shared" else PerLatent
+    return kind(find_kernel("matern52"), 3, 2, family.kernel_scales)
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
@@ -74,10 +60,10 @@ def test_small_data_are_predicted_as_by_an_exact_process(outputs, missing):
     """A missing output is the same as an observation that was deleted."""
     X, Y = robots(40, missing)
     X_new, _ = robots(7, seed=1)
-    model = quick(outputs=outputs, predictive="gaussian").fit(X, Y)
+    model = quick(outputs=outputs, predictive="plain").fit(X, Y)
     mean, covariance = model.predict(X_new, return_cov=True, uncertainty="latent")
     kept = ~np.isnan(Y).all(axis=1)
-    expected, spread = dense(model, X[kept], Y[kept], X_new)
+    expected, spread = exact(model, X[kept], Y[kept], X_new)
     np.testing.assert_allclose(mean / UNITS, expected / UNITS, atol=1e-7)
     np.testing.assert_allclose(covariance / UNITS / UNITS[:, None], spread / UNITS / UNITS[:, None], atol=1e-7)
     _, std = model.predict(X_new, return_std=True)
@@ -89,18 +75,18 @@ def test_small_data_are_predicted_as_by_an_exact_process(outputs, missing):
 def test_left_out_rows_are_predicted_as_without_them(outputs):
     X, Y = robots(40, missing=0.2)
     Y[3] = [np.nan, 0.01, 100.0]
-    model = quick(outputs=outputs, predictive="gaussian").fit(X, Y)
+    model = quick(outputs=outputs, predictive="plain").fit(X, Y)
     kept = np.flatnonzero(~np.isnan(Y).all(axis=1))
     for place in (0, 5, 20):
         others = np.delete(kept, place)
-        expected, _ = dense(model, X[others], Y[others], X[kept[place]][None])
+        expected, _ = exact(model, X[others], Y[others], X[kept[place]][None])
         np.testing.assert_allclose(model.loo_.mean[place] / UNITS, expected[0] / UNITS, atol=1e-7)
     np.testing.assert_array_equal(np.isnan(model.loo_.residual), np.isnan(Y[kept]))
 
 
 def test_one_output_in_a_column_is_the_univariate_path(tmp_path):
     X, Y = robots(150)
-    flat, column = quick().fit(X, Y[:, 0]), quick().fit(X, Y[:, :1])
+    flat, column = quick(k=12).fit(X, Y[:, 0]), quick(k=12).fit(X, Y[:, :1])
     for name, arguments in (("predict", {}), ("predict_interval", {}), ("predict_quantiles", {"q": [0.1, 0.9]})):
         a, b = (np.asarray(getattr(m, name)(X, **arguments)) for m in (flat, column))
         np.testing.assert_array_equal(a.ravel(), b.ravel())
@@ -115,7 +101,7 @@ def test_permuting_outputs_permutes_everything(outputs):
     X, Y = robots(150, missing=0.1)
     X_new, Y_new = robots(20, seed=1)
     order = [2, 0, 1]
-    one, two = quick(outputs=outputs).fit(X, Y), quick(outputs=outputs).fit(X, Y[:, order])
+    one, two = quick(outputs=outputs, k=12).fit(X, Y), quick(outputs=outputs, k=12).fit(X, Y[:, order])
     for a, b in zip(one.predict(X_new, return_std=True), two.predict(X_new, return_std=True), strict=True):
         np.testing.assert_allclose(a[:, order] / UNITS[order], b / UNITS[order], rtol=2e-4, atol=1e-5)
     assert one.log_score(X_new, Y_new) == pytest.approx(two.log_score(X_new, Y_new[:, order]), abs=1e-3)
@@ -123,9 +109,9 @@ def test_permuting_outputs_permutes_everything(outputs):
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
 def test_a_whole_fit_is_accurate_and_calibrated(outputs):
-    X, Y = robots(600, missing=0.2)
+    X, Y = robots(500, missing=0.2)
     X_new, Y_new = robots(400, seed=1)
-    model = GPRegressor(outputs=outputs, max_steps=100, random_state=0).fit(X, Y)
+    model = GPRegressor(outputs=outputs, k=16, max_steps=100, random_state=0).fit(X, Y)
     rmse = np.sqrt(np.mean((model.predict(X_new) - Y_new) ** 2, axis=0)) / UNITS
     assert (rmse < 0.16).all()  # the noise is 0.1
     low, high = model.predict_interval(X_new)
@@ -141,7 +127,7 @@ def test_rare_output_gains_from_the_others():
     X_new, Y_new = robots(300, seed=1, units=np.ones(3))
     error = {}
     for outputs in ("lmc", "independent"):
-        model = GPRegressor(outputs=outputs, max_steps=150, random_state=0).fit(X, Y)
+        model = GPRegressor(outputs=outputs, k=20, max_steps=150, random_state=0).fit(X, Y)
         error[outputs] = np.sqrt(np.mean((model.predict(X_new)[:, 2] - Y_new[:, 0]) ** 2))
     assert error["lmc"] < 0.6 * error["independent"]
 
@@ -150,7 +136,7 @@ def test_joint_scores_of_normal_marginals_are_multivariate_normal():
     X, Y = robots(60)
     X_new, Y_new = robots(9, seed=1)
     Y_new[2, 1] = Y_new[4, 0] = Y_new[4, 2] = np.nan
-    model = quick(predictive="gaussian").fit(X, Y)
+    model = quick(predictive="plain").fit(X, Y)
     mean, covariance = model.predict(X_new, return_cov=True)
     expected = []
     for y, m, c in zip(Y_new, mean, covariance, strict=True):
@@ -173,7 +159,7 @@ def test_joint_scores_of_independent_outputs_add_up():
 
 def test_quantiles_and_intervals_belong_to_the_distribution():
     X, Y = robots(150)
-    model = quick().fit(X, Y)
+    model = quick(k=12).fit(X, Y)
     dist = model.predict_dist(X[:9])
     np.testing.assert_allclose(model.predict_quantiles(X[:9], [0.05, 0.5]), np.stack(dist.ppf([[[0.05]], [[0.5]]]), -1))
     np.testing.assert_allclose(model.predict_quantiles(X[:9], 0.5), dist.ppf(0.5))
@@ -186,25 +172,25 @@ def test_a_row_of_weight_two_is_that_row_twice(outputs):
     X, Y = robots(30, units=np.ones(3))
     twice = np.r_[np.arange(30), 4, 9]
     weights = np.bincount(twice).astype(float)
-    likelihood = GaussianOutputs(3, alike=outputs == "shared")
+    family = GaussianOutputs(3, alike=outputs == "shared", complete=True)
     found = []
-    for rows, w in ((np.arange(30), weights), (twice, np.ones(32))):
-        stats = statistics(Y[rows], w, np.zeros((len(rows), 3)))
-        mixing = initial_mixing(likelihood, stats, 3) if outputs == "lmc" else None
-        model = Model.initial(find_kernel("rbf"), 2, likelihood, own_kernels=outputs == "independent", mixing=mixing)
-        found.append(Sweeper(model, Rows.of(likelihood, X[rows], stats)).new(X[:5] + 0.1, 31))
+    for which, w in ((np.arange(30), weights), (twice, np.ones(32))):
+        observed = family.observe(Y[which], w, np.zeros((len(which), 3)))
+        model = Model.initial(family, covariance_of(outputs, family, observed), MEANS["constant"])
+        found.append(Sweeper(model, Rows.of(family, X[which], observed)).new(X[:5] + 0.1, 31))
     for name in ("mean", "variance"):
         np.testing.assert_allclose(getattr(found[0], name), getattr(found[1], name), atol=1e-7)
-    np.testing.assert_array_equal(found[0].used, found[1].used)
+    np.testing.assert_array_equal(found[0].size, found[1].size)
 
 
-def test_missing_entries_do_not_count_as_used():
+@pytest.mark.parametrize("outputs", OUTPUTS)
+def test_missing_entries_do_not_count(outputs):
     X, Y = robots(30, missing=0.4)
-    likelihood = GaussianOutputs(3)
-    stats = statistics(Y, np.ones(30), np.zeros((30, 3)))
-    model = Model.initial(find_kernel("rbf"), 2, likelihood, mixing=np.eye(3))
-    swept = Sweeper(model, Rows.of(likelihood, X, stats)).new(X[:2] + 0.01, 29)
-    np.testing.assert_array_equal(swept.used, [(~np.isnan(Y)).sum(axis=0)] * 2)
+    family = GaussianOutputs(3, alike=outputs == "shared")
+    observed = family.observe(Y, np.ones(30), np.zeros((30, 3)))
+    model = Model.initial(family, covariance_of(outputs, family, observed), MEANS["constant"])
+    swept = Sweeper(model, Rows.of(family, X, observed)).new(X[:2] + 0.01, 29)
+    np.testing.assert_array_equal(swept.size, [(~np.isnan(Y)).sum(axis=0)] * 2)
 
 
 def test_known_noise_of_each_entry_counts():
@@ -213,8 +199,8 @@ def test_known_noise_of_each_entry_counts():
     noise[::2, 0] = 1e8  # as good as missing
     gone = Y.copy()
     gone[::2, 0] = np.nan
-    a = quick(predictive="gaussian").fit(X, Y, noise_variance=noise)
-    expected, _ = dense(a, X, gone, X[:5])
+    a = quick(predictive="plain").fit(X, Y, noise_variance=noise)
+    expected, _ = exact(a, X, gone, X[:5])
     np.testing.assert_allclose(a.predict(X[:5]), expected, atol=1e-4)
     with pytest.raises(ValueError, match=r"noise_variance has shape \(80,\): expected \(80, 3\)"):
         quick().fit(X, Y, noise_variance=np.zeros(80))
@@ -222,22 +208,22 @@ def test_known_noise_of_each_entry_counts():
 
 def test_mixing_starts_at_the_correlations():
     _, Y = robots(500, missing=0.1, units=np.ones(3))
-    likelihood = GaussianOutputs(3)
+    family = GaussianOutputs(3)
     T = (Y - np.nanmean(Y, axis=0)) / np.nanstd(Y, axis=0)
-    stats = statistics(T, np.ones(500), np.zeros((500, 3)))
-    W = initial_mixing(likelihood, stats, 3)
+    observed = family.observe(T, np.ones(500), np.zeros((500, 3)))
+    W = family.initial_mixing(observed, 3)
     np.testing.assert_allclose(W @ W.T, pd.DataFrame(T).corr(), atol=0.03)
-    np.testing.assert_allclose(W, W.T)
-    two = initial_mixing(likelihood, stats, 2)
+    np.testing.assert_allclose(W, W.T, atol=1e-12)
+    two = family.initial_mixing(observed, 2)
     assert two.shape == (3, 2)
     np.testing.assert_allclose(two @ two.T, W @ W.T, atol=0.3)
-    assert initial_mixing(likelihood, stats, 5).shape == (3, 5)
+    assert family.initial_mixing(observed, 5).shape == (3, 5)
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
 def test_a_file_gives_back_the_same_bits(outputs, tmp_path):
     X, Y = robots(150, missing=0.1)
-    model = quick(outputs=outputs).fit(X, Y)
+    model = quick(outputs=outputs, k=12).fit(X, Y)
     again = through_file(model, tmp_path)
     for a, b in zip(model.predict(X, return_cov=True), again.predict(X, return_cov=True), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -246,30 +232,41 @@ def test_a_file_gives_back_the_same_bits(outputs, tmp_path):
     assert (model.mixing_ is None) == (again.mixing_ is None)
 
 
+@pytest.fixture(scope="module")
+def mixed():
+    """A model that mixes latent functions, which left-out rows prefer here."""
+    model = quick(max_steps=100, k=12).fit(*robots(120))
+    assert model.mixing_ is not None
+    return model
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda header, arrays: arrays.update({"hyper.mixing": np.ones((2, 3))}), "'hyper.mixing' has shape"),
-        (lambda header, arrays: header["head"]["outputs"].pop(), "heads for 2 outputs"),
-        (lambda header, arrays: header["likelihood"].update(outputs=1), "has 1 outputs"),
-        (lambda header, arrays: header["target"].update(outputs=4), "not the 'gaussian'"),
-        (lambda header, arrays: arrays.update({"rows.stats": arrays["rows.stats"][:, :3].copy()}), "has shape"),
+        (lambda sections, arrays: arrays.update({"parameter.mixing": np.ones((2, 3))}), "'parameter.mixing' has shape"),
+        (lambda sections, arrays: arrays.pop("parameter.mixing"), "parameter.mixing"),
+        (lambda sections, arrays: sections["head"]["outputs"].pop(), "heads for 2 outputs"),
+        (lambda sections, arrays: sections["head"].update(coupling=1.5), "coupling of outputs is 1.5"),
+        (lambda sections, arrays: sections["family"].update(outputs=1), "has 1 outputs"),
+        (lambda sections, arrays: sections["family"].update(outputs=4), "has shape"),
+        (lambda sections, arrays: sections["model"].update(covariance="tangled"), "covariance is 'tangled'"),
+        (lambda sections, arrays: arrays.update({"target.scale": np.ones(2)}), "'target.scale' has shape"),
+        (lambda sections, arrays: arrays.update({"observed.y": arrays["observed.y"][:, :2].copy()}), "has shape"),
+        (lambda sections, arrays: arrays.pop("observed.present"), "its rows have the arrays"),
     ],
 )
-def test_forged_files_are_refused(change, message, tmp_path):
-    X, Y = robots(60)
-    model = quick().fit(X, Y)
+def test_forged_files_are_refused(change, message, mixed, tmp_path):
     with pytest.raises(ModelFileError, match=message):
-        load_forged(model, tmp_path, change)
+        load_forged(mixed, tmp_path, change)
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
 def test_update_is_a_model_of_all_rows(outputs):
     X, Y = robots(60, missing=0.2)
-    model = quick(outputs=outputs, predictive="gaussian").fit(X[:40], Y[:40])
+    model = quick(outputs=outputs, predictive="plain").fit(X[:40], Y[:40])
     model.update(X[40:], Y[40:])
     kept = ~np.isnan(Y).all(axis=1)
-    expected, _ = dense(model, X[kept], Y[kept], X[:5] + 0.1)
+    expected, _ = exact(model, X[kept], Y[kept], X[:5] + 0.1)
     np.testing.assert_allclose(model.predict(X[:5] + 0.1) / UNITS, expected / UNITS, atol=1e-7)
     with pytest.raises(ValueError, match="the model has 3 outputs"):
         model.update(X, Y[:, :2])
@@ -282,12 +279,6 @@ def test_a_crash_is_resumed_with_the_same_bits(tmp_path, monkeypatch):
     resumed = quick(**arguments, checkpoint=tmp_path / "checkpoint")
     crash_after_checkpoint(monkeypatch, lambda: resumed.fit(X, Y))
     np.testing.assert_array_equal(resumed.fit(X, Y).predict(X), whole.predict(X))
-
-
-def test_engines_agree():
-    X, Y = robots(120, missing=0.1)
-    fused, batched = (quick(engine=engine, k=10).fit(X, Y) for engine in ("fused", "batched"))
-    np.testing.assert_allclose(fused.predict(X) / UNITS, batched.predict(X) / UNITS, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
@@ -310,6 +301,7 @@ def test_frames_go_in_and_scikit_learn_takes_part():
         quick().fit(X, frame.assign(right="a"))
 
 
+@pytest.mark.filterwarnings("ignore:output . is constant", "ignore:. rows are few")
 def test_odd_data():
     X, Y = robots(40, units=np.ones(3))
     with pytest.warns(UserWarning, match=r"output 1 is constant \(5\)"):
@@ -344,6 +336,8 @@ def test_mistakes_are_named():
         model.log_score(X, Y[:, :2])
 
 
-def test_missing_marks_are_far_from_overflowing():
-    assert np.isfinite(np.float32(MISSING) * np.float32(100))
-    assert torch.finfo(torch.float32).max > 1e4 * MISSING
+def test_correlations_shrink_with_the_coupling():
+    covariance = np.array([[[4.0, 1.0], [1.0, 1.0]]])
+    for coupling in (0.0, 0.5, 1.0):
+        heads = OutputHeads((RegressionHead(), RegressionHead()), coupling)
+        np.testing.assert_allclose(heads.correlation(covariance)[0], [[1, coupling / 2], [coupling / 2, 1]])
