@@ -96,7 +96,9 @@ def dense_moments(model, X):
     for c in range(C):
         a, b = rows.inputs / lengths[c], fit.inputs.apply(X) / lengths[c]
         within, across = (correlation(own.covariance.kernel, a, other) for other in (a, b))
-        solved = np.linalg.solve(within + np.diag(noises[:, c]), np.column_stack([sites.targets[:, c] - near[:, c], across]))
+        solved = np.linalg.solve(
+            within + np.diag(noises[:, c]), np.column_stack([sites.targets[:, c] - near[:, c], across])
+        )
         mean[:, c] = far[:, c] + across.T @ solved[:, 0]
         variance[:, c] = scale2[c] * (1 - np.sum(across * solved[:, 1:], axis=0))
     return mean, variance

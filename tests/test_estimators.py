@@ -295,9 +295,7 @@ def test_nullable_and_boolean_columns_of_pandas_are_numbers():
     X, y = small()
     table = pd.DataFrame({"a": X[:, 0], "n": pd.array(np.arange(300) % 5, dtype="Int64"), "b": X[:, 1] > 0})
     plain = np.column_stack([X[:, 0], np.arange(300) % 5, X[:, 1] > 0]).astype(float)
-    np.testing.assert_array_equal(
-        quick(k=16).fit(table, y).predict(table), quick(k=16).fit(plain, y).predict(plain)
-    )
+    np.testing.assert_array_equal(quick(k=16).fit(table, y).predict(table), quick(k=16).fit(plain, y).predict(plain))
     table.loc[3, "n"] = pd.NA
     with pytest.raises(ValueError, match="NaN: column 'n' has 1 missing"):
         quick().fit(table, y)
