@@ -67,7 +67,9 @@ def test_head_never_harms_the_rows_it_was_fitted_on(kind, n, seed):
 def test_gaussian_head_is_the_limit_of_the_student_t():
     rows = left_out_rows(200)
     near = RegressionHead(df=1e7)
-    np.testing.assert_allclose(rows.predict(near).logpdf(rows.y), rows.predict(RegressionHead()).logpdf(rows.y), atol=1e-5)
+    np.testing.assert_allclose(
+        rows.predict(near).logpdf(rows.y), rows.predict(RegressionHead()).logpdf(rows.y), atol=1e-5
+    )
 
 
 def test_floor_keeps_discrete_targets_from_infinite_density():

@@ -80,7 +80,9 @@ def test_another_seed_is_refused_and_none_takes_that_of_the_file(path, monkeypat
     whole = quick(**{**arguments, "checkpoint": None}, random_state=7).fit(X, y)
     crash_after_checkpoint(monkeypatch, lambda: quick(**arguments, random_state=7).fit(X, y))
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"belongs to a fit with another random_state; delete it, or pass another path"):
+    with pytest.raises(
+        ValueError, match=r"belongs to a fit with another random_state; delete it, or pass another path"
+    ):
         quick(**arguments, random_state=8).fit(X, y)
     assert path.read_bytes() == before
     np.testing.assert_array_equal(quick(**arguments, random_state=None).fit(X, y).predict(X), whole.predict(X))

@@ -210,7 +210,9 @@ def test_slopes_of_the_posterior_equal_finite_differences(K):
     for _ in range(3):
         theta = np.r_[0.3 * rng.standard_normal(4 + latents_of(K)), -3.0]
         theta[3] = abs(theta[3])
-        exact = scipy.optimize.approx_fprime(theta, lambda t: negative_log_posterior(t, rows, shares_of(rows, K))[0], 1e-7)
+        exact = scipy.optimize.approx_fprime(
+            theta, lambda t: negative_log_posterior(t, rows, shares_of(rows, K))[0], 1e-7
+        )
         np.testing.assert_allclose(negative_log_posterior(theta, rows, shares_of(rows, K))[1], exact, atol=1e-6)
 
 

@@ -60,7 +60,9 @@ def assert_slopes_equal_finite_differences(score, model, rows, left_out, ids):
             up, down = ({**model.parameters, name: value + sign * off} for sign in (1, -1))
             numeric[place] = (total(up) - total(down)) / 2e-5
         assert np.shape(slopes[name]) == value.shape
-        np.testing.assert_allclose(slopes[name], numeric, rtol=1e-6, atol=1e-6 * (1e-2 + np.abs(numeric).max(initial=0)))
+        np.testing.assert_allclose(
+            slopes[name], numeric, rtol=1e-6, atol=1e-6 * (1e-2 + np.abs(numeric).max(initial=0))
+        )
     if model.family.state_learned:
         by_state = _state_slopes(rows, left_out, by_neighbours, np.zeros((len(left_out), rows.state.shape[1])))
         for _ in range(5):
