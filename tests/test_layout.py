@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,31 @@ def test_imports_point_upwards(path):
 def test_every_module_of_the_layout_exists():
     there = {top_level(path) for path in PACKAGE.rglob("*.py")} - {"__init__"}
     assert set(layers()) == there
+
+
+def test_the_page_names_files_and_names_that_exist():
+    """Every `file.py` in backticks is there, and every `module.name` in the table of places is defined in it."""
+    text = (ROOT / "docs" / "architecture.md").read_text().split("## The layout")[0]
+    for name in re.findall(r"`([\w/]+\.py)`", text):
+        assert (PACKAGE / name).exists() or (ROOT / name).exists(), f"{name} in docs/architecture.md does not exist"
+    for module, name in re.findall(r"`([a-z_]+)\.(\w+)`", text):
+        if name != "py":
+            path = PACKAGE / f"{module}.py"
+            assert path.exists(), f"{module}.{name} in docs/architecture.md: there is no {module}.py"
+            assert re.search(rf"(def|class) {name}\b|^{name} ?[:=]", path.read_text(), re.M), f"{module}.{name} is gone"
+
+
+RUN_TIME = {"numpy", "scipy", "sklearn", "numba", "llvmlite", "threadpoolctl", "tqdm"}
+COMMAND_LINE = {"typer", "pyarrow"}
+TABULAR = {"table", "cells", "target", "encoding", "cli", "cli_report", "cli_arguments", "entry"}
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_little_else_is_needed(path):
+    """What is not in Python comes from the dependencies of pyproject.toml; typer and pyarrow for the command line."""
+    tree = ast.parse(path.read_text())
+    named = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
+    named += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    others = {name.split(".")[0] for name in named} - set(sys.stdlib_module_names) - {"nearfield", "_typeshed"}
+    allowed = RUN_TIME | (COMMAND_LINE if top_level(path) in TABULAR else set())
+    assert others <= allowed, f"{others - allowed} is not installed with the package"

@@ -21,7 +21,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load the estimators when first asked for: `nearfield --help` should not wait for Numba and scikit-learn."""
+    """Load the estimators when first asked for: they need Numba, which `nearfield --help` should not wait for."""
     if name not in _HOMES:
         raise AttributeError(f"module 'nearfield' has no attribute {name!r}")
     from importlib import import_module

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+import threadpoolctl
 
 _Job = tuple[Callable[[int, int], None], tuple[int, int], "SimpleQueue[BaseException | None]"]
 _lock = threading.Lock()
@@ -51,14 +51,28 @@ def one_blas_thread() -> Iterator[None]:
     with _lock:
         _holders += 1
         if _holders == 1:
-            _limits.append(threadpool_limits(1, "blas"))
+            _release_blas()
+            _limits.append(threadpoolctl.threadpool_limits(1, "blas"))
     try:
         yield
     finally:
         with _lock:
             _holders -= 1
             if _holders == 0:
+                _release_blas()
                 _limits.pop().restore_original_limits()
+                _release_blas()
+
+
+def _release_blas() -> None:
+    """Let whichever thread comes next set the threads of BLAS.
+
+    Newer versions of threadpoolctl (3.8 does) listen only to the thread that did so first, as long as it lives, and
+    pass over others without a word. Here one thread may limit BLAS and another, the last one out, give it back.
+    """
+    release = getattr(getattr(threadpoolctl, "OpenBLASController", None), "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
 
 
 def in_threads(task: Callable[[int, int], None], rows: int, smallest: int, largest: int | None = None) -> None:
