@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nearfield import ModelFileError
-from nearfield.likelihoods.classes import AUXILIARY
+from nearfield.families.classes import SITES as AUXILIARY
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
@@ -63,10 +63,10 @@ def test_pickle_clone_and_grid_search():
 
 @pytest.mark.parametrize("auxiliary", AUXILIARY)
 @pytest.mark.parametrize("class_kernels", ["shared", "own"])
-@pytest.mark.parametrize("calibrated", [True, False])
-def test_a_loaded_model_is_the_saved_one(auxiliary, class_kernels, calibrated, tmp_path):
+@pytest.mark.parametrize("predictive", ["calibrated", "plain"])
+def test_a_loaded_model_is_the_saved_one(auxiliary, class_kernels, predictive, tmp_path):
     X, y = labelled(60, classes=3)
-    arguments = {"auxiliary": auxiliary, "class_kernels": class_kernels, "calibrated": calibrated, "k": 10}
+    arguments = {"auxiliary": auxiliary, "class_kernels": class_kernels, "predictive": predictive, "k": 10}
     model = quick_classifier(**arguments).fit(X, y)
     loaded = through_file(model, tmp_path)
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
@@ -127,32 +127,29 @@ def place(number):
         (lambda h, a: a.update({"target.places": a["target.places"].astype(float)}), "target.places"),
         (lambda h, a: a.update({"target.places": a["target.places"][:, None]}), "target.places"),
         (lambda h, a: h.update(target=[]), "target"),
-        (lambda h, a: h["likelihood"].update(name="poisson"), "its likelihood is 'poisson'"),
-        (lambda h, a: h["likelihood"].update(name="bernoulli"), "bernoulli"),
-        (lambda h, a: h["likelihood"].update(name="gaussian"), "rows.auxiliary"),
-        (lambda h, a: h["likelihood"].update(name="binomial"), "rows.auxiliary"),
-        (lambda h, a: h["likelihood"].update(classes=2), "rows.stats"),
-        (lambda h, a: h["likelihood"].update(classes=-3), "classes"),
-        (lambda h, a: h["likelihood"].update(classes=10**12), "rows.stats"),
-        (lambda h, a: h["likelihood"].update(auxiliary="gibbs"), "gibbs"),
-        (lambda h, a: h["likelihood"].update(auxiliary="tied"), "rows.auxiliary"),
-        (lambda h, a: h["likelihood"].update(auxiliary="lognormal"), "rows.auxiliary"),
-        (lambda h, a: a.update({"rows.auxiliary": a["rows.auxiliary"][:, :2]}), "rows.auxiliary"),
-        (lambda h, a: a.update({"rows.auxiliary": a["rows.auxiliary"][:-1]}), "rows.auxiliary"),
-        (lambda h, a: a["rows.auxiliary"].__setitem__((0, 0), np.inf), "rows.auxiliary"),
-        (lambda h, a: a["rows.stats"].__setitem__((0, slice(None)), 0.0), "rows.stats"),
-        (lambda h, a: a["rows.stats"].__setitem__((0, 0), -1.0), "rows.stats"),
-        (lambda h, a: a["rows.stats"].__setitem__((slice(None), slice(1, 3)), 0.0), "rows.stats"),
-        (lambda h, a: a["head.shares"].__setitem__(0, -0.5), "head.shares"),
+        (lambda h, a: h["family"].update(name="poisson"), "its family is 'poisson'"),
+        (lambda h, a: h["family"].update(name="bernoulli"), "classes"),
+        (lambda h, a: h["family"].update(name="gaussian"), "rows.state"),
+        (lambda h, a: h["family"].update(name="binomial", sites="conjugate"), "rows.state"),
+        (lambda h, a: h["family"].update(classes=2), "rows.state|classes"),
+        (lambda h, a: h["family"].update(classes=-3), "classes"),
+        (lambda h, a: h["family"].update(classes=10**12), "rows.state|counts|classes"),
+        (lambda h, a: h["family"].update(sites="gibbs"), "gibbs"),
+        (lambda h, a: h["family"].update(sites="tied"), "rows.state"),
+        (lambda h, a: h["family"].update(sites="lognormal"), "rows.state"),
+        (lambda h, a: a.update({"rows.state": a["rows.state"][:, :2]}), "rows.state"),
+        (lambda h, a: a.update({"rows.state": a["rows.state"][:-1]}), "rows.state"),
+        (lambda h, a: a["rows.state"].__setitem__((0, 0), np.inf), "rows.state"),
+        (lambda h, a: a["observed.counts"].__setitem__((0, slice(None)), 0.0), "do not count"),
+        (lambda h, a: a["observed.counts"].__setitem__((0, 0), -1.0), "counts of 3 classes"),
+        (lambda h, a: a["observed.counts"].__setitem__((slice(None), slice(1, 3)), 0.0), "do not count"),
+        (lambda h, a: a["head.shares"].__setitem__(0, -0.5), "its head"),
         (lambda h, a: a["head.shares"].__setitem__(slice(None), 0.0), "head"),
-        (lambda h, a: a.update({"head.offsets": np.zeros(2)}), "head.offsets"),
-        (lambda h, a: h["head"].update(surprise=1.5), "head"),
+        (lambda h, a: a.update({"head.offsets": np.zeros(2)}), "its head has shares"),
         (lambda h, a: h["head"].update(log_slope=None), "log_slope"),
-        (lambda h, a: h["head"].pop("coupling"), "head"),
-        (lambda h, a: a.update({"hyper.log_lengths": np.zeros((2, 2))}), "hyper.log_lengths"),
-        (lambda h, a: a["hyper.mean"].__setitem__(0, 1e9), "hyper.mean"),
-        (lambda h, a: h.update(estimator="GPRegressor"), "holds a 'GPRegressor'"),
-        (lambda h, a: h["parameters"].pop("auxiliary"), "parameters are"),
+        (lambda h, a: a.update({"parameter.log_lengths": np.zeros((2, 2))}), "parameter.log_lengths"),
+        (lambda h, a: a["parameter.mean"].__setitem__(0, 1e9), "parameter.mean"),
+        (lambda h, a: h["estimator"].update(name="GPRegressor"), "holds a 'GPRegressor'"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(tmp_path, change, message, forgeable):
@@ -193,10 +190,10 @@ def test_a_crashed_fit_resumes_from_its_checkpoint(auxiliary, classes, tmp_path,
     assert not path.exists()
     crash_after_checkpoint(monkeypatch, lambda: quick_classifier(**arguments).fit(X, y))
     assert path.exists()
-    with pytest.raises(ValueError, match="belongs to other data or settings"):
+    with pytest.raises(ValueError, match="other data or settings"):
         quick_classifier(**arguments).fit(X, 1 - (y > 0))
     other = next(name for name in AUXILIARY if name != auxiliary)
-    with pytest.raises(ValueError, match="belongs to other data or settings"):
+    with pytest.raises(ValueError, match="other data or settings"):
         quick_classifier(**{**arguments, "auxiliary": other}).fit(X, y)
     resumed = quick_classifier(**arguments).fit(X, y)
     assert not path.exists()

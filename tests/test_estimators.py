@@ -26,9 +26,10 @@ from nearfield.metrics import Scores
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
 
-@pytest.mark.usefixtures("brief_training")
 @parametrize_with_checks([GPRegressor()])
-def test_scikit_learn_conventions(estimator, check):
+def test_scikit_learn_conventions(estimator, check, request):
+    if "weight_equivalence" not in str(check):  # that one is trained to the end, where rounding would show
+        request.getfixturevalue("brief_training")
     check(estimator)
 
 
@@ -325,14 +326,15 @@ def test_a_pickled_model_predicts_the_same():
 
 
 def test_same_seed_same_bits_with_any_number_of_threads(monkeypatch):
-    X, y = small(400)
+    X, y = small()
     found = []
     for threads in ("1", "2"):
         monkeypatch.setenv("NEARFIELD_THREADS", threads)
-        model = quick(max_steps=40).fit(X, y)
+        model = quick().fit(X, y)
         found.append(np.stack([*model.predict(X, return_std=True), model.loo_.mean]))
     np.testing.assert_array_equal(found[0], found[1])
-    assert np.abs(quick(max_steps=40, random_state=1).fit(X, y).predict(X) - found[0][0]).max() > 1e-9
+    other = quick(k=16, random_state=1).fit(X, y).predict(X)
+    assert np.abs(other - quick(k=16).fit(X, y).predict(X)).max() > 1e-9  # the seed draws the batches
 
 
 def test_real_data_of_scikit_learn():
