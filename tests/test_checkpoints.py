@@ -7,7 +7,7 @@ import pytest
 from estimator_data import counted, crash_after_checkpoint, labelled, quick, quick_classifier, quick_counts, small
 
 from nearfield import ModelFileError, checkpoint, fitting, training
-from nearfield.covariances import Mixed, Shared
+from nearfield.covariances import Mixed, PerLatent, Shared
 from nearfield.persistence import read_file
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
@@ -161,22 +161,25 @@ def test_a_crash_in_the_calibration_does_not_train_again(path, monkeypatch, refr
     np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
 
 
-def test_a_crash_in_the_second_model_of_a_fit_does_not_train_the_first_again(path, monkeypatch, refreshed):
+@pytest.mark.parametrize(("begun", "left"), [(2, {Mixed, PerLatent}), (3, {PerLatent})])
+def test_a_crash_in_a_later_model_of_a_fit_does_not_train_those_before_again(path, monkeypatch, refreshed, begun, left):
     X, Y = outputs()
     whole = quick(**STEPS).fit(X, Y)
-    first = refreshed.count(Shared)
-    assert (first, refreshed.count(Mixed)) == (first, len(refreshed) - first)
-    assert 0 < first < len(refreshed) - 1
-    crash_after_checkpoint(monkeypatch, lambda: quick(**STEPS, checkpoint=path).fit(X, Y), which=first + 1)
-    assert set(read_file(path)[1]["runs"]) == {"shared", "mixed"}
+    kinds = (Shared, Mixed, PerLatent)
+    counts = [refreshed.count(kind) for kind in kinds]
+    assert min(counts) > 1
+    assert refreshed == [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
+    before = sum(counts[: begun - 1])
+    crash_after_checkpoint(monkeypatch, lambda: quick(**STEPS, checkpoint=path).fit(X, Y), which=before + 1)
+    assert set(read_file(path)[1]["runs"]) == {"shared", "mixed", "own"} - ({"own"} if begun == 2 else set())
     refreshed.clear()
     resumed = quick(**STEPS, checkpoint=path).fit(X, Y)
-    assert set(refreshed) == {Mixed}
+    assert set(refreshed) == left
     np.testing.assert_array_equal(resumed.predict(X, return_cov=True)[1], whole.predict(X, return_cov=True)[1])
     assert resumed.summary_.left_out == whole.summary_.left_out
 
 
-def test_a_crash_between_two_models_does_not_train_the_first_again(path, monkeypatch, refreshed):
+def test_a_crash_between_two_models_does_not_train_those_before_again(path, monkeypatch, refreshed):
     X, Y = outputs()
     whole = quick(**STEPS).fit(X, Y)
     calls, calibrate = [], fitting.calibrate
@@ -193,7 +196,7 @@ def test_a_crash_between_two_models_does_not_train_the_first_again(path, monkeyp
             quick(**STEPS, checkpoint=path).fit(X, Y)
     refreshed.clear()
     resumed = quick(**STEPS, checkpoint=path).fit(X, Y)
-    assert refreshed == []
+    assert set(refreshed) == {PerLatent}
     np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
 
 
