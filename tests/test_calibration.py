@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from nearfield.calibration import ALL_ROWS, MOST_NEIGHBOURS, all_rows, candidate_ks, choose_k, most_neighbours
+from nearfield import GPRegressor
+from nearfield.calibration import ALL_ROWS, MOST_NEIGHBOURS, all_rows, candidate_ks, choose_k, most_neighbours, trials
 from nearfield.heads.regression import (
     LeftOutNumbers,
     RegressionCalibrator,
@@ -22,6 +23,7 @@ from nearfield.metrics import LEVELS, coverage, crps
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError
 from nearfield.scaling import Scaling
+from nearfield.sweep import Sweeper
 
 
 def left_out_rows(n=2000, seed=0, kind="rough", k=32):
@@ -99,15 +101,44 @@ def test_choice_of_k_weighs_accuracy_against_cost():
         return LeftOutNumbers(ks, Moments(mean, variance, *[counts] * 4), y, np.full(n, 1e-6), np.ones(n))
 
     plain, fitted = (RegressionCalibrator(RegressionHead(), calibrated, 1e-4, 1.0) for calibrated in (False, True))
-    flat = choose_k(rows_with(np.full(len(ks), 0.3)), plain)
-    assert flat.k <= 128
-    barely_worth_it = np.where(ks < 256, 0.3, 0.298)
-    assert choose_k(rows_with(barely_worth_it), plain).k < 256
-    steep = choose_k(rows_with(3.0 / ks), plain)
-    assert steep.k == 512
+
+    def choose(errors, calibrator=plain):
+        return choose_k(trials(rows_with(errors), ks, calibrator), calibrator)
+
+    assert choose(np.full(len(ks), 0.3)).k <= 128
+    assert choose(np.where(ks < 256, 0.3, 0.298)).k < 256  # hardly worth it
+    assert choose(3.0 / ks).k == 512
     worth_it_to_64 = np.where(ks < 64, 0.6, 0.3)
-    assert choose_k(rows_with(worth_it_to_64), plain).k == 64
-    assert choose_k(rows_with(worth_it_to_64), fitted).k == 64
+    assert choose(worth_it_to_64).k == 64
+    assert choose(worth_it_to_64, fitted).k == 64
+
+
+def test_each_number_of_neighbours_is_tried_once_and_only_while_more_are_better(monkeypatch):
+    """A first sweep of few neighbours; a second, of more than these alone, where the most of them were the best."""
+    sweeps, heads = [], []
+    sweep, fit = Sweeper.left_out, RegressionCalibrator.fit
+
+    def counting_sweep(self, which, ks, covariance=False):
+        sweeps.append(ks.tolist())
+        return sweep(self, which, ks, covariance)
+
+    def counting_fit(self, rows):
+        heads.append(int(rows.ks[0]))
+        return fit(self, rows)
+
+    monkeypatch.setattr(Sweeper, "left_out", counting_sweep)
+    monkeypatch.setattr(RegressionCalibrator, "fit", counting_fit)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (700, 2))
+    smooth, rough = np.sin(X[:, 0]) + X[:, 1], rng.standard_normal(700) * (X[:, 0] > 0)
+    for y in (smooth, rough):
+        sweeps.clear()
+        heads.clear()
+        model = GPRegressor(max_steps=20, refresh_every=10, random_state=0).fit(X, y)
+        assert heads == [k for ks in sweeps for k in ks] == sorted(set(heads))
+        assert model.k_ in heads
+        assert max(sweeps[0]) == ALL_ROWS
+        assert (len(sweeps) == 2) == (max(heads) > ALL_ROWS)
 
 
 def test_candidates_end_at_the_rows_there_are():

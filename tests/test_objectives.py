@@ -86,7 +86,7 @@ def test_slopes_of_leaving_out_equal_finite_differences(which, covariance, kerne
 @pytest.mark.parametrize("mean", MEANS)
 def test_slopes_of_every_objective_equal_finite_differences(objective, mean):
     model, rows = model_of(case("gaussian:", 30, weighted=True), "shared", "rational_quadratic", mean)
-    own = OBJECTIVES[objective](rows, "random", np.random.default_rng(0))
+    own = OBJECTIVES[objective](lambda: ranks("random", rows.inputs, np.random.default_rng(0)))
     ids = own.table(Sweeper(model, rows), np.arange(30), 8)
     assert_slopes_equal_finite_differences(own.score, model, rows, rows.observations, ids)
 

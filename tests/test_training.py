@@ -18,7 +18,7 @@ from nearfield.fitting import Settings, schedule_for
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
 from nearfield.model import Model, bounded
-from nearfield.objectives import OBJECTIVES, conditional_score, length_prior
+from nearfield.objectives import LEAVE_ONE_OUT, conditional_score, length_prior
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 from nearfield.training import Adam, Progress, Run, Schedule, Stage, _record, restore, snapshot, train
@@ -42,7 +42,7 @@ def new_model(d=3, kernel="matern52"):
 def new_run(rows, model=None, seed=0):
     rng = np.random.default_rng(seed)
     model = model or new_model(rows.inputs.shape[1])
-    return Run(model, rows, OBJECTIVES["loo"](rows, "random", rng), rng)
+    return Run(model, rows, LEAVE_ONE_OUT, rng)
 
 
 def trained(rows, schedule, seed=0, model=None):

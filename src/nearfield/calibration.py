@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,18 +17,6 @@ _FEWEST_MOST = 16  # neighbours, however many outputs there are
 ALL_ROWS = 128  # up to so many other rows, all are neighbours and nothing needs choosing
 _LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _PRICE = 0.02  # accuracy that 256 neighbours must earn over ALL_ROWS neighbours, whose cost is not counted
-_FINISHED_ROWS = 1000  # left-out rows with covariances, to learn how far correlations between outputs can be trusted
-
-
-class LeftOutRows(Protocol):
-    """Left-out observations with their moments for several k."""
-
-    @property
-    def ks(self) -> np.ndarray: ...
-
-    def at(self, k: int) -> Any:
-        """The same observations with the moments of a single k."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -50,23 +38,23 @@ class Calibrated:
     jittered: int
 
 
-def most_neighbours(outputs: int = 1, several: bool = False) -> int:
-    """As many as are worth their cost, where each adds that many outputs to a matrix.
+def most_neighbours(matrix_rows: int = 1, own_factors: bool = False) -> int:
+    """As many as are worth their cost, where each adds that many rows to a matrix.
 
-    several: whether each of several latent functions has a factorisation of its own.
+    own_factors: whether each of several latent functions has a factorisation of its own.
     """
-    most = MOST_NEIGHBOURS // 2 if several else MOST_NEIGHBOURS
-    return most if outputs == 1 else min(most, max(_LARGEST_BLOCK // outputs, _FEWEST_MOST))
+    most = MOST_NEIGHBOURS // 2 if own_factors else MOST_NEIGHBOURS
+    return most if matrix_rows == 1 else min(most, max(_LARGEST_BLOCK // matrix_rows, _FEWEST_MOST))
 
 
-def all_rows(outputs: int = 1) -> int:
+def all_rows(matrix_rows: int = 1) -> int:
     """Up to so many other rows, all are neighbours and nothing needs choosing."""
-    return min(ALL_ROWS, most_neighbours(outputs))
+    return min(ALL_ROWS, most_neighbours(matrix_rows))
 
 
-def candidate_ks(n_others: int, outputs: int = 1, several: bool = False) -> np.ndarray:
+def candidate_ks(n_others: int, matrix_rows: int = 1, own_factors: bool = False) -> np.ndarray:
     """Numbers of neighbours worth trying where n_others other rows are to be had."""
-    top = min(n_others, most_neighbours(outputs, several))
+    top = min(n_others, most_neighbours(matrix_rows, own_factors))
     return np.array([k for k in _LADDER if k < top] + [top])
 
 
@@ -76,67 +64,87 @@ def calibrate(sweeper: Sweeper, sample: np.ndarray, k: int | str, calibrated: bo
     calibrator = model.family.calibrator(rows.observed, model.parameters, calibrated, unit)
     observations = rows.observations.take(sample)
     noise = model.noise + model.family.known_noise(observations.observed)
+    matrix_rows, jittered = model.covariance.matrix_rows, 0
 
-    def choose(ks: np.ndarray) -> Calibrated:
-        moments = sweeper.left_out(sample, ks)
-        left_out = model.family.left_out(ks, moments, observations, noise)
-        choice = choose_k(left_out, calibrator, model.covariance.matrix_rows)
-        return Calibrated(choice, calibrator.scores(left_out.at(choice.k), choice.head), moments.jittered)
+    def tried(ks: np.ndarray) -> dict[int, Trial]:
+        nonlocal jittered
+        moments = sweeper.left_out(sample, ks, covariance=matrix_rows > 1)
+        jittered += moments.jittered
+        return trials(model.family.left_out(ks, moments, observations, noise), ks, calibrator)
 
-    several = model.family.latents > 1 and not model.family.shared_noise
-    found = _choose(choose, k, len(rows) - 1, model.covariance.matrix_rows, several)
-    if model.covariance.matrix_rows == 1:
-        return found
-    few = slice(None, None, -(-len(sample) // _FINISHED_ROWS))
-    ks = np.array([found.choice.k])
-    moments = sweeper.left_out(sample[few], ks, covariance=True)
-    left_out = model.family.left_out(ks, moments, rows.observations.take(sample[few]), noise[few])
-    head = calibrator.finish(left_out.at(found.choice.k), found.choice.head)
-    return replace(found, choice=replace(found.choice, head=head))
+    found, reason = _tried(tried, k, len(rows) - 1, matrix_rows, model.family.own_factors, calibrator)
+    choice = choose_k(found, calibrator, matrix_rows)
+    left_out = found[choice.k].rows
+    head = calibrator.finish(left_out, choice.head)
+    choice = replace(choice, head=head, reason=reason or choice.reason)
+    return Calibrated(choice, calibrator.scores(left_out, head), jittered)
 
 
-def _choose(
-    choose: Callable[[np.ndarray], Calibrated], k: int | str, n_others: int, outputs: int, several: bool
-) -> Calibrated:
-    """The choice among the k that are worth trying, in one or two rounds.
+class Trial(NamedTuple):
+    """A number of neighbours that was tried: left-out rows with its moments, a head for them and its accuracy."""
+
+    rows: Any
+    head: Any
+    accuracy: float
+
+
+def trials(left_out: Any, ks: np.ndarray, calibrator: Calibrator) -> dict[int, Trial]:
+    """A trial for each of ks (q,) from left-out rows with the moments of all of them."""
+    found = {}
+    for k in ks.tolist():
+        rows = left_out.at(k)
+        head = calibrator.fit(rows)
+        found[k] = Trial(rows, head, calibrator.accuracy(rows, head))
+    return found
+
+
+def _tried(
+    tried: Callable[[np.ndarray], dict[int, Trial]],
+    k: int | str,
+    n_others: int,
+    matrix_rows: int,
+    own_factors: bool,
+    calibrator: Calibrator,
+) -> tuple[dict[int, Trial], str]:
+    """The numbers of neighbours that are worth trying, in one or two rounds, and why there was no choice, if so.
 
     A sweep with few neighbours is cheap; the dear one with all that may be used follows only where the largest of these
     were the best.
     """
-    whole = all_rows(outputs)
-    if isinstance(k, int) or n_others <= whole:
-        found = choose(np.array([k if isinstance(k, int) else max(n_others, 1)]))
-        reason = "as asked for" if isinstance(k, int) else "all other rows"
-        return replace(found, choice=replace(found.choice, reason=reason))
-    every = candidate_ks(n_others, outputs, several)
+    whole = all_rows(matrix_rows)
+    if isinstance(k, int):
+        return tried(np.array([k])), "as asked for"
+    if n_others <= whole:
+        return tried(np.array([max(n_others, 1)])), "all other rows"
+    every = candidate_ks(n_others, matrix_rows, own_factors)
     cheap = every[every <= whole]
-    found = choose(cheap)
-    if found.choice.k not in cheap[-2:]:
-        return found
-    further = choose(every)
-    return replace(further, jittered=found.jittered + further.jittered)
+    found = tried(cheap)
+    if choose_k(found, calibrator, matrix_rows).k in cheap[-2:]:
+        found |= tried(every[every > whole])
+    return found, ""
 
 
-def choose_k(rows: LeftOutRows, calibrator: Calibrator, outputs: int = 1) -> Choice:
+def choose_k(tried: Mapping[int, Trial], calibrator: Calibrator, matrix_rows: int = 1) -> Choice:
     """The k with the best accuracy on left-out rows, less a price for its cost.
 
-    outputs: that each neighbour adds to a matrix; as many predictions then share the cost.
+    matrix_rows: that each neighbour adds to a matrix; as many predictions then share the cost.
     """
-    heads = {int(k): calibrator.trial(rows.at(k)) for k in rows.ks}
-    curve = {k: calibrator.accuracy(rows.at(k), head) for k, head in heads.items()}
+    curve = {k: trial.accuracy for k, trial in tried.items()}
     best = max(curve, key=lambda k: curve[k])
-    worth = {k: accuracy - _price(k, outputs) for k, accuracy in curve.items()}
+    worth = {k: accuracy - _price(k, matrix_rows) for k, accuracy in curve.items()}
     k = min(k for k in curve if worth[k] >= max(worth.values()) - calibrator.slack)
-    reason = "left-out " + calibrator.describe(rows.at(k), heads[k])
+    reason = "left-out " + calibrator.describe(tried[k].rows, tried[k].head)
     if k != best:
-        cost = _work(best * outputs) / _work(k * outputs)
-        reason += f"; {best} would give {calibrator.describe(rows.at(best), heads[best])} at {cost:.1f} times the cost"
-    return Choice(k, calibrator.fit(rows.at(k)), reason, curve)
+        cost = _work(best * matrix_rows) / _work(k * matrix_rows)
+        then = calibrator.describe(tried[best].rows, tried[best].head)
+        reason += f"; {best} would give {then} at {cost:.1f} times the cost"
+    return Choice(k, tried[k].head, reason, curve)
 
 
-def _price(k: int, outputs: int) -> float:
+def _price(k: int, matrix_rows: int) -> float:
     """Up to ALL_ROWS neighbours a prediction takes well under a tenth of a millisecond and costs nothing."""
-    return _PRICE * max(0.0, _work(k * outputs) / outputs - _work(ALL_ROWS)) / (_work(256) - _work(ALL_ROWS))
+    dear = _work(k * matrix_rows) / matrix_rows - _work(ALL_ROWS)
+    return _PRICE * max(0.0, dear) / (_work(256) - _work(ALL_ROWS))
 
 
 def _work(k: int) -> float:

@@ -21,7 +21,7 @@ from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
 from nearfield.model import Model
 from nearfield.neighbours.copies import copied_share
-from nearfield.objectives import OBJECTIVES
+from nearfield.objectives import OBJECTIVES, ranks
 from nearfield.prediction import Predictor
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
@@ -36,7 +36,7 @@ _FEWEST_TRAINED = 10  # rows; with fewer, leaving rows out teaches the noise of 
 _LEFT_OUT_ROWS = 4000  # rows left out to choose k and to calibrate
 _TRAINED = (64, 128, 256)  # neighbours in the three stages of training
 _BLOCKS = (256, 384, 384)  # numbers of them that a matrix of several outputs may have
-_SEVERAL = 128  # neighbours at most, where each of several latent functions has a factorisation of its own
+_OWN_FACTORS = 128  # neighbours at most, where each of several latent functions has a factorisation of its own
 _FEWEST_MIXED = 8  # neighbours, however many outputs there are
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
 
@@ -226,9 +226,8 @@ class _Learner:
         """
         self.settings = replace(self.settings, batch_size=-(-self.settings.batch_size // 2))
         kernel, d = find_kernel(self.settings.kernel), self.rows.inputs.shape[1]
-        alike = family.apart()
         mixing = family.initial_mixing(self.rows.observed, self.settings.latents)
-        shared = self._one(alike, Shared(kernel, family.latents, d, 1), "shared")
+        shared = self._one(family.apart(), Shared(kernel, family.latents, d, 1), "shared")
         mixed = self._one(family, Mixed(kernel, family.latents, d, mixing), "mixed", shared.model)
         own = self._one(family, PerLatent(kernel, family.latents, d, family.kernel_scales), "own", shared.model)
         return _best({"mixed outputs": mixed, "a kernel for each output": own, "one kernel for all outputs": shared})
@@ -243,25 +242,23 @@ class _Learner:
             model = Model.after(shared, family, covariance)
             half = -(-settings.max_steps // (2 * settings.refresh_every)) * settings.refresh_every
             settings = replace(settings, max_steps=min(half, settings.max_steps))
-        several = family.latents > 1 and not family.shared_noise
-        schedule = schedule_for(settings, len(self.rows), family.patient, covariance.matrix_rows, several)
+        schedule = schedule_for(settings, len(self.rows), family.patient, covariance.matrix_rows, family.own_factors)
         model, rows, progress = self._trained(model, schedule, name)
         sweeper, k = Sweeper(model, rows), self.settings.k
         if rows.groups is None and bool(model.noise.any()):
             _warn_of_copies(sweeper)
         state, _ = sweeper.settled(min(_SETTLING_K, k) if isinstance(k, int) else _SETTLING_K)
-        rows = rows.with_state(state)
-        sweeper.rows = rows  # the index stays: inputs are the same
+        sweeper = sweeper.with_state(state)
         found = calibrate(sweeper, self.sample, k, self.settings.predictive == "calibrated", self.unit)
         progress.jittered += found.jittered
-        return _Learned(model, rows, found, progress, schedule.most_steps)
+        return _Learned(model, sweeper.rows, found, progress, schedule.most_steps)
 
     def _trained(self, model: Model, schedule: Schedule, name: str) -> tuple[Model, Rows, Progress]:
         """The model and the rows, with their site state, after training; with a progress bar and checkpoints."""
         rows = self.rows.with_state(model.family.initial_state(self.rows.observed))
         if model.family.constant(rows.observed) or float(rows.observations.weights.sum()) < _FEWEST_TRAINED:
             return model, rows, Progress()  # nothing to learn from: the starting values stay
-        objective = OBJECTIVES[self.settings.objective](rows, self.settings.ordering, self.rng)
+        objective = OBJECTIVES[self.settings.objective](lambda: ranks(self.settings.ordering, rows.inputs, self.rng))
         run = Run(model, rows, objective, self.rng)
         if self.checkpoint is not None:
             self.checkpoint.resume(name, run)
@@ -295,17 +292,17 @@ def _best(learned: dict[str, _Learned]) -> _Learned:
 
 
 def schedule_for(
-    settings: Settings, n: int, patient: bool = False, outputs: int = 1, several: bool = False
+    settings: Settings, n: int, patient: bool = False, matrix_rows: int = 1, own_factors: bool = False
 ) -> Schedule:
     """Three stages, each with a fifth of the step size of the one before and, up to k, more neighbours.
 
-    patient: a stage ends early only if the score has clearly become worse. outputs: that each neighbour adds to a
-    matrix. several: whether each latent function has a factorisation of its own, which makes neighbours dear.
+    patient: a stage ends early only if the score has clearly become worse. matrix_rows: that each neighbour adds to a
+    matrix. own_factors: whether each latent function has a factorisation of its own, which makes neighbours dear.
     """
-    whole = all_rows(outputs)
+    whole = all_rows(matrix_rows)
     most = settings.k if isinstance(settings.k, int) else whole
-    tops = [min(top, max(_FEWEST_MIXED, block // outputs)) for top, block in zip(_TRAINED, _BLOCKS, strict=True)]
-    tops = [min(top, _SEVERAL) for top in tops] if several else tops
+    tops = [min(top, max(_FEWEST_MIXED, block // matrix_rows)) for top, block in zip(_TRAINED, _BLOCKS, strict=True)]
+    tops = [min(top, _OWN_FACTORS) for top in tops] if own_factors else tops
     ks = [whole] * 3 if most == whole >= n - 1 else [min(most, top) for top in tops]
     every = min(settings.refresh_every, settings.max_steps)
     refreshes = settings.max_steps // every

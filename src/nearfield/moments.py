@@ -17,7 +17,7 @@ class Moments:
 
     size: how many observations each row was predicted from, its neighbours, each as often as it counts; (b, 1) where it
     is the same for all latent functions. near_quad and near_size are quad and size of the nearest NEAR neighbours.
-    covariance: (b, C, C) between the latent functions, for a single k, where it was asked for.
+    covariance: (b, C, C) or (b, q, C, C), between the latent functions, where it was asked for.
     jittered: rows whose matrix was factorised again with a larger diagonal.
     """
 
@@ -32,7 +32,8 @@ class Moments:
 
     def at(self, place: int) -> Moments:
         """The moments for one of the numbers of neighbours asked for."""
-        return self._mapped(lambda part: part[:, place])
+        covariance = None if self.covariance is None else self.covariance[:, place]
+        return replace(self._mapped(lambda part: part[:, place]), covariance=covariance)
 
     def latent(self, c: int) -> Moments:
         """The moments of one latent function alone: (b,), or (b, q) for several k."""

@@ -97,27 +97,24 @@ def joint_score(model: Model, rows: Rows, left_out: Observations, ids: np.ndarra
     return Scored(value / k, slopes, None, 0)
 
 
-def leave_one_out(rows: Rows, order: str, rng: np.random.Generator) -> Objective:
-    """LOO-k."""
-    return Objective(lambda search, which, k: search.left_out_ids(which, k), conditional_score)
+LEAVE_ONE_OUT = Objective(lambda search, which, k: search.left_out_ids(which, k), conditional_score)
+"""LOO-k."""
+
+JOINT = Objective(lambda search, which, k: search.own_ids(which, k), joint_score)
+"""MLL-k."""
 
 
-def vecchia(rows: Rows, order: str, rng: np.random.Generator) -> Objective:
-    """Vecchia's, in a random order of the rows or along their first principal component."""
-    rank = ranks(order, rows.inputs, rng)
+def vecchia(rank: np.ndarray) -> Objective:
+    """Vecchia's, for rows with that rank (n,) in an order."""
     return Objective(lambda search, which, k: search.earlier_ids(which, k, rank), conditional_score)
 
 
-def joint(rows: Rows, order: str, rng: np.random.Generator) -> Objective:
-    """MLL-k."""
-    return Objective(lambda search, which, k: search.own_ids(which, k), joint_score)
-
-
-OBJECTIVES: dict[str, Callable[[Rows, str, np.random.Generator], Objective]] = {
-    "loo": leave_one_out,
-    "mll": joint,
-    "vecchia": vecchia,
+OBJECTIVES: dict[str, Callable[[Callable[[], np.ndarray]], Objective]] = {
+    "loo": lambda ranked: LEAVE_ONE_OUT,
+    "mll": lambda ranked: JOINT,
+    "vecchia": lambda ranked: vecchia(ranked()),
 }
+"""By name, from what ranks the rows where they need an order."""
 
 ORDERINGS = ("random", "pca")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from nearfield.families import Family, Observations, Observed, taken
-from nearfield.neighbours import find_equal_rows, order_key
+from nearfield.neighbours import EqualRows, find_equal_rows, order_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +34,20 @@ class Rows:
     def __len__(self) -> int:
         return len(self.inputs)
 
+    @cached_property
+    def equal(self) -> EqualRows:
+        """Which rows have equal inputs."""
+        return find_equal_rows(self.inputs)
+
     def with_state(self, state: np.ndarray) -> Rows:
         """The same rows with another site state."""
-        return replace(self, state=state)
+        other = replace(self, state=state)
+        if "equal" in vars(self):
+            vars(other)["equal"] = self.equal  # the inputs are the same
+        return other
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "equal"}  # is found again
 
     def followed_by(self, more: Rows, family: Family) -> Rows:
         """These rows and then more; those are a group of their own each, where there are groups."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 
 from nearfield.families import Observations, taken
 from nearfield.model import Model
 from nearfield.moments import NEAR, Moments, joined
-from nearfield.neighbours import EqualRows, NeighbourIndex, build_index
+from nearfield.neighbours import NeighbourIndex, build_index
 from nearfield.neighbours.restricted import earlier_neighbours, query_where
 from nearfield.rows import Rows
 
@@ -18,11 +20,17 @@ _MOST_SWEEPS, _SETTLED = 20, 1e-3  # for the site state; relative change of a sw
 class Sweeper:
     """A model, the rows that may be neighbours and the index that finds them under the model's length scales."""
 
-    def __init__(self, model: Model, rows: Rows, equal_rows: EqualRows | None = None) -> None:
+    def __init__(self, model: Model, rows: Rows) -> None:
         self.model = model
         self.rows = rows
         self.lengths = model.search_lengths
-        self.index: NeighbourIndex = build_index(rows.inputs / self.lengths, equal_rows=equal_rows)
+        self.index: NeighbourIndex = build_index(rows.inputs / self.lengths, equal_rows=rows.equal)
+
+    def with_state(self, state: np.ndarray) -> Sweeper:
+        """The same index for the same rows with another site state (n, A)."""
+        other = copy.copy(self)
+        other.rows = self.rows.with_state(state)
+        return other
 
     # --- neighbours -------------------------------------------------------------------------------------------------
 
@@ -133,9 +141,7 @@ class Sweeper:
         between = None
         if covariance:
             found = latent.found.covariance
-            between = (
-                variance[:, at[0], :, None] * np.eye(variance.shape[-1]) if found is None else found[:, at[0]]
-            )  # fmt: skip
+            between = variance[:, at, :, None] * np.eye(variance.shape[-1]) if found is None else found[:, at]
         return Moments(
             mean[:, at], variance[:, at], quad[:, at], sizes[:, last - 1], quad[:, at_near], sizes[:, near - 1],
             between, latent.found.jittered,

@@ -17,7 +17,6 @@ import numpy as np
 
 from nearfield.families import Observations, Parameter, Parameters, taken
 from nearfield.model import Model, bounded
-from nearfield.neighbours import EqualRows, find_equal_rows
 from nearfield.objectives import Objective, prior
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
@@ -93,28 +92,32 @@ class Adam:
 class Run:
     """All that training changes: what a checkpoint must hold to go on as if nothing had happened.
 
-    `rows` hold a site state that is the run's own; the rows that it began with are not changed.
+    The rows stay as they came. Their site state (n, A) as training has it is the run's own, `state`.
     """
 
     model: Model
-    rows: Rows
+    began: Rows
     objective: Objective
     rng: np.random.Generator
     adam: Adam = field(default_factory=Adam)
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
-        self.rows = self.rows.with_state(self.rows.state.copy())
+        self.state = self.began.state.copy()
         self.described: dict[str, Parameter] = self.model.described()
+
+    @property
+    def rows(self) -> Rows:
+        """The rows with the site state as it is now."""
+        return self.began.with_state(self.state)
 
 
 def train(run: Run, schedule: Schedule, after_refresh: Callable[[Run], None] = lambda run: None) -> Progress:
     """Learn the model's parameters, from where the run stands; calls `after_refresh` after each."""
-    equal_rows = find_equal_rows(run.rows.inputs)
     progress = run.progress
     while progress.stage < len(schedule.stages):
         stage = schedule.stages[progress.stage]
-        _refresh(run, equal_rows, stage, schedule)
+        _refresh(run, stage, schedule)
         progress.refresh += 1
         if progress.refresh >= stage.refreshes or _flat(progress, schedule.margin):
             progress.stage, progress.refresh = progress.stage + 1, 0
@@ -130,16 +133,17 @@ def _flat(progress: Progress, margin: float) -> bool:
     return after - before < margin * math.hypot(*errors)
 
 
-def _refresh(run: Run, equal_rows: EqualRows, stage: Stage, schedule: Schedule) -> None:
+def _refresh(run: Run, stage: Stage, schedule: Schedule) -> None:
     """Search the neighbours of the coming mini-batches under the current length scales, then take the steps."""
-    weights = run.rows.observations.weights
+    observations = run.began.observations
+    weights = observations.weights
     batches = _draw_batches(run.rng, len(weights), schedule)
     visited, places = np.unique(batches, return_inverse=True)
-    ids = run.objective.table(Sweeper(run.model, run.rows, equal_rows), visited, stage.k)
+    ids = run.objective.table(Sweeper(run.model, run.rows), visited, stage.k)
     scores, counted, rejections = [], [], 0
     total = float(weights.sum())
     for batch, place in zip(batches, places.reshape(batches.shape), strict=True):
-        left_out = run.rows.observations.take(batch)
+        left_out = observations.take(batch)
         taken_, batch_scores, batch_weights = _step(run, left_out, ids[place], stage.learning_rate, total)
         rejections = 0 if taken_ else rejections + 1
         if rejections > _MOST_REJECTIONS:
@@ -205,7 +209,7 @@ def _step(
     if finite:
         moved = run.adam.step(learned, slopes, lambda name: rate * (_STATE_FACTOR if name == _STATE else 1.0))
         if model.family.state_learned:
-            run.rows.state[:] = moved.pop(_STATE)
+            run.state = moved.pop(_STATE)
         run.model = model.with_parameters(bounded(moved, run.described))
         if scored.moments is not None:
             _update_state(run, left_out, *scored.moments)
@@ -235,14 +239,14 @@ def _update_state(run: Run, left_out: Observations, mean: np.ndarray, variance: 
     if family.state_size == 0 or family.state_learned:
         return
     m, v = run.model.posterior(mean, variance, run.rows, left_out)
-    observed = taken(run.rows.observed, left_out.row)
-    run.rows.state[left_out.row] = family.updated_state(observed, m, v, run.model.parameters)
+    observed = taken(run.began.observed, left_out.row)
+    run.state[left_out.row] = family.updated_state(observed, m, v, run.model.parameters)
 
 
 def snapshot(run: Run) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The run as a JSON-able header and arrays, for a checkpoint."""
     arrays = {f"parameter.{name}": value for name, value in run.model.parameters.items()}
-    arrays["state"] = run.rows.state
+    arrays["state"] = run.state
     for kind in ("first", "second"):
         arrays |= {f"adam.{kind}.{name}": value for name, value in getattr(run.adam, kind).items()}
     progress = vars(copy.deepcopy(run.progress))
@@ -263,4 +267,4 @@ def restore(run: Run, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
             parts[kind][name] = value
     run.adam.first, run.adam.second = parts["first"], parts["second"]
     run.model = run.model.with_parameters({name: parts["parameter"][name] for name in run.model.parameters})
-    run.rows.state[:] = arrays["state"]
+    run.state = arrays["state"].copy()

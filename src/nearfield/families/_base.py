@@ -106,11 +106,7 @@ class Calibrator(Protocol):
     def slack(self) -> float: ...
 
     def fit(self, rows: Any) -> Any:
-        """The head that suits the rows best."""
-        ...
-
-    def trial(self, rows: Any) -> Any:
-        """A head that is good enough to tell two k apart; `fit` itself, unless that takes long."""
+        """A head that suits the rows, good enough to tell two k apart."""
         ...
 
     def accuracy(self, rows: Any, head: Any) -> float:
@@ -126,7 +122,7 @@ class Calibrator(Protocol):
         ...
 
     def finish(self, rows: Any, head: Any) -> Any:
-        """The head with what is fitted once k is known."""
+        """The head to predict with, now that k is known: with what `fit` left to do, where that takes long."""
         ...
 
 
@@ -163,6 +159,11 @@ class Family(ABC):
     state_learned: bool = False
     """whether they are learned by gradients; else they follow from the row's own moments, `updated_state`"""
     parameters: Mapping[str, Parameter] = MappingProxyType({})
+
+    @property
+    def own_factors(self) -> bool:
+        """Whether each of several latent functions has a factorisation of its own, which makes neighbours dear."""
+        return self.latents > 1 and not self.shared_noise
 
     # --- what is observed -------------------------------------------------------------------------------------------
     arrays: Mapping[str, tuple[int, ...]]

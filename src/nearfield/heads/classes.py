@@ -155,7 +155,7 @@ class LeftOutLabels:
 
 @dataclass(frozen=True, eq=False)
 class ClassCalibrator:
-    """How heads of a classification are fitted and judged; see `calibration.Calibrator`."""
+    """How heads of a classification are fitted and judged; see `families.Calibrator`."""
 
     shares: np.ndarray
     latents: int
@@ -169,9 +169,6 @@ class ClassCalibrator:
             return plain
         head = _maximise(rows, plain)
         return head if rows.nll(head) < rows.nll(plain) else plain
-
-    def trial(self, rows: LeftOutLabels) -> ClassHead:
-        return self.fit(rows)
 
     def accuracy(self, rows: LeftOutLabels, head: ClassHead) -> float:
         """Minus the logarithm of the NLL: relative gains, as for a regression."""

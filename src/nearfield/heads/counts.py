@@ -80,7 +80,7 @@ class LeftOutCounts:
 
 @dataclass(frozen=True, eq=False)
 class CountCalibrator:
-    """How heads of counts are fitted and judged; see `calibration.Calibrator`."""
+    """How heads of counts are fitted and judged; see `families.Calibrator`."""
 
     score: Scored
     distribution: Distributed
@@ -95,9 +95,6 @@ class CountCalibrator:
             return plain
         head = self._maximise(rows)
         return head if self.nll(rows, head) < self.nll(rows, plain) else plain
-
-    def trial(self, rows: LeftOutCounts) -> CountHead:
-        return self.fit(rows)
 
     def accuracy(self, rows: LeftOutCounts, head: CountHead) -> float:
         """The log probability."""

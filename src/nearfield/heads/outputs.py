@@ -21,6 +21,7 @@ from nearfield.persistence import ModelFileError, require
 
 _COUPLINGS = tuple((np.arange(11) / 10).tolist())
 _TRIAL_ROWS = 500  # left-out rows that tell numbers of neighbours apart
+_COUPLED_ROWS = 1000  # left-out rows that tell how far correlations between outputs can be trusted
 _LARGEST_Z = 37.0  # beyond it the normal distribution function is 0 or 1
 
 
@@ -117,13 +118,17 @@ class OutputsCalibrator:
     slack: float = 0.0
 
     def fit(self, rows: LeftOutOutputs) -> OutputHeads:
+        """Heads of some of the rows: each output has its own to fit, for every k."""
+        return self._whole(rows.thinned(self._step(rows)))
+
+    def _step(self, rows: LeftOutOutputs) -> int:
+        return max(1, min(len(self.each), len(rows.weights) // _TRIAL_ROWS))
+
+    def _whole(self, rows: LeftOutOutputs) -> OutputHeads:
+        """Heads of all of the rows."""
         return OutputHeads(
             tuple(own.fit(rows.output(p)) if rows.present[:, p].any() else own.plain for p, own in enumerate(self.each))
         )
-
-    def trial(self, rows: LeftOutOutputs) -> OutputHeads:
-        """Heads of some of the rows: each output has its own to fit, for every k."""
-        return self.fit(rows.thinned(max(1, min(len(self.each), len(rows.weights) // _TRIAL_ROWS))))
 
     def accuracy(self, rows: LeftOutOutputs, heads: OutputHeads) -> float:
         return self._mean(rows, heads, lambda own, part, head: own.accuracy(part, head))
@@ -142,10 +147,12 @@ class OutputsCalibrator:
         return {name: float(np.mean([scores[name] for scores in scored])) for name in scored[0]}
 
     def finish(self, rows: LeftOutOutputs, heads: OutputHeads) -> OutputHeads:
-        """The heads with the coupling that suits left-out rows, whose moments have covariances, best."""
-        if rows.moments.covariance is None or not self.each[0].calibrated:
+        """Heads of all of the rows, and the coupling that suits some of them best."""
+        heads = heads if self._step(rows) == 1 else self._whole(rows)
+        few = rows.thinned(-(-len(rows.weights) // _COUPLED_ROWS))
+        if few.moments.covariance is None or not self.each[0].calibrated:
             return heads
-        return heads.coupled(rows, rows.moments.covariance + rows.noise[:, :, None] * np.eye(rows.noise.shape[1]))
+        return heads.coupled(few, few.moments.covariance + few.noise[:, :, None] * np.eye(len(self.each)))
 
     def _mean(
         self,

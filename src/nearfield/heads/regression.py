@@ -250,7 +250,7 @@ def _negative_log_posterior(theta: np.ndarray, rows: LeftOutNumbers, floor: floa
 
 @dataclass(frozen=True)
 class RegressionCalibrator:
-    """How heads of a regression are fitted and judged; see `calibration.Calibrator`.
+    """How heads of a regression are fitted and judged; see `families.Calibrator`.
 
     plain: the head that the trained model itself implies; calibrated: whether to fit one; floor: the least scale;
     unit: a standard deviation of the target in its own units; robust: whether outliers are no errors of ours.
@@ -265,9 +265,6 @@ class RegressionCalibrator:
 
     def fit(self, rows: LeftOutNumbers) -> RegressionHead:
         return fit_head(rows, self.floor, self.plain) if self.calibrated else self.plain
-
-    def trial(self, rows: LeftOutNumbers) -> RegressionHead:
-        return self.fit(rows)
 
     def accuracy(self, rows: LeftOutNumbers, head: RegressionHead) -> float:
         """The log density for the plain predictive. For the calibrated one -(log CRPS + log RMSE) / 2: a flexible head
