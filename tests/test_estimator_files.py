@@ -170,10 +170,10 @@ def test_a_constructor_may_grow_an_argument(tmp_path, forgeable):
     """Files of before have its default, and files with it keep what was set."""
 
     class Grown(GPRegressor):
-        def __init__(self, kernel="matern52", k="auto", predictive="calibrated", *, colour="blue", likelihood="gaussian",
-                     outputs="lmc", n_latents=None, objective="loo", ordering="random", max_steps=600,
-                     learning_rate=0.03, batch_size=128, refresh_every=50, mean="constant", engine="deprecated",
-                     checkpoint=None, verbose=None, random_state=None):  # fmt: skip
+        def __init__(self, kernel="matern52", k="auto", predictive="calibrated", *, colour="blue",
+                     likelihood="gaussian", outputs="lmc", n_latents=None, objective="loo", ordering="random",
+                     max_steps=600, learning_rate=0.03, batch_size=128, refresh_every=50, mean="constant",
+                     engine="deprecated", checkpoint=None, verbose=None, random_state=None):  # fmt: skip
             super().__init__(
                 kernel, k, predictive, likelihood=likelihood, outputs=outputs, n_latents=n_latents, objective=objective,
                 ordering=ordering, max_steps=max_steps, learning_rate=learning_rate, batch_size=batch_size,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 from threading import Thread
 
 import numpy as np

@@ -99,7 +99,7 @@ def test_training_with_all_neighbours_climbs_the_exact_leave_one_out_score():
 
 
 def test_a_step_of_training_follows_the_slope_of_the_weighted_mean():
-    """Adam's first step has the size of the rate and the sign of the slope, by finite differences of the exact score."""
+    """Adam's first step has the size of the rate and the sign of the slope, by differences of the exact score."""
     rows = make_rows(40, weights=np.arange(40) % 3 + 1)
     run = trained(rows, Schedule((Stage(1e-3, 39, 1),), refresh_every=1))
     model, every = new_model(), rows.observations
