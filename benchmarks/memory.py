@@ -7,6 +7,7 @@ Each figure is the peak of a fresh process, libraries and data included.
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from typing import Any
@@ -49,6 +50,7 @@ def alone(function: Callable[[Any], dict[str, float]], argument: Any) -> dict[st
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     r = alone(fit_all, "britain_magnetic")
     print(f"fit of britain_magnetic, {r['rows']:,} rows: {r['seconds']:.0f} s, k = {r['k']}")
     print(f"  peak {r['peak']:.0f} MB, of which libraries and data {r['before']:.0f} MB", flush=True)

@@ -8,23 +8,18 @@ import warnings
 import numpy as np
 import pytest
 import scipy.stats
-import torch
-from estimator_data import (
-    crash_after_checkpoint,
-    load_forged,
-    on_rows,
-    quick,
-    small,
-    through_file,
-    with_engine,
-)
+from estimator_data import dense_moments, load_forged, on_rows, quick, small, through_file
 
 from nearfield import GPRegressor, ModelFileError
+from nearfield.covariances import Shared
+from nearfield.families.student_t import StudentT
 from nearfield.kernels import find_kernel
-from nearfield.likelihoods.student_t import StudentT
-from nearfield.model import Model, Rows
+from nearfield.means import MEANS
+from nearfield.model import Model
+from nearfield.objectives import OBJECTIVES
+from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
-from nearfield.training import Schedule, Stage, start, train
+from nearfield.training import Run, Schedule, Stage, train
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
@@ -103,9 +98,14 @@ def student_rows(n=300):
     """Rows with outliers about which nothing is known yet, a model at its start, and which rows are outliers."""
     X, _, y = surface(n, 0)
     y, outliers = with_outliers(y)
-    likelihood = StudentT()
-    stats = np.stack([y / 0.8, np.ones(n), np.zeros(n)], axis=1)
-    return Model.initial(find_kernel("matern52"), 2, likelihood), Rows.of(likelihood, X, stats), outliers
+    family = StudentT()
+    observed = family.observe(y / 0.8, np.ones(n), np.zeros(n))
+    model = Model.initial(family, Shared(find_kernel("matern52"), 1, 2, 1), MEANS["constant"])
+    return model, Rows.of(family, X, observed), outliers
+
+
+def with_noise(model, noise):
+    return model.with_parameters({**model.parameters, "log_noise": np.array(np.log(noise))})
 
 
 def test_an_outlier_not_visited_stays_one_while_the_noise_falls():
@@ -113,18 +113,19 @@ def test_an_outlier_not_visited_stays_one_while_the_noise_falls():
     model, rows, outliers = student_rows()
     pull = {}
     for noise in (0.05, 1e-4):
-        hyper = model.noise_model | {"log_noise": torch.tensor(np.log(noise))}
-        sites = model.likelihood.sites(rows.stats, rows.auxiliary, hyper, torch.ones(()))
-        pull[noise] = (sites.targets / sites.noises).detach().numpy()[outliers]
-        trust = model.likelihood.trust(rows.auxiliary, hyper)
-        assert not trust[outliers].any()
+        p = with_noise(model, noise).parameters
+        sites = model.family.sites(rows.observed, rows.state, p, np.ones(1))
+        pull[noise] = (sites.targets / sites.noises)[outliers]
+        assert not model.family.believed(rows.state, p)[outliers].any()
+    assert model.family.believed(rows.state, model.parameters)[~outliers].all()
     np.testing.assert_allclose(pull[1e-4], pull[0.05], rtol=0.01)
 
 
 def test_training_is_not_judged_by_outliers():
     """How badly outliers are predicted would end stages of training early, or late."""
     model, rows, _ = student_rows()
-    run = start(model, rows, np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    run = Run(model, rows, OBJECTIVES["loo"](rows, "random", rng), rng)
     train(run, Schedule((Stage(0.03, 16, 2),), batch_size=300, refresh_every=5))
     assert min(run.progress.scores) > 0  # with the outliers about -1, and errors of 0.3
     assert max(run.progress.errors) < 0.1
@@ -132,30 +133,19 @@ def test_training_is_not_judged_by_outliers():
 
 def test_outliers_do_not_hide_that_other_rows_have_not_settled():
     model, rows, outliers = student_rows()
-    with torch.no_grad():
-        model.noise_model["log_noise"].fill_(np.log(0.02))
-    Sweeper(model, rows).settle(32)
-    settled = rows.auxiliary.clone()
+    model = with_noise(model, 0.02)
+    settled, sweeps = Sweeper(model, rows).settled(32)
+    assert 1 < sweeps < 20
+    state = settled
     for _ in range(3):
-        Sweeper(model, rows).settle(32)
-    np.testing.assert_allclose(settled[~outliers].log(), rows.auxiliary[~outliers].log(), atol=0.01)
+        state, _ = Sweeper(model, rows.with_state(state)).settled(32)
+    np.testing.assert_allclose(np.log(settled[~outliers]), np.log(state[~outliers]), atol=0.01)
 
 
-@pytest.mark.parametrize("df", [1.5, 4.0, 30.0])
-@pytest.mark.parametrize("residual", [0.0, 1.0, 10.0, 100.0, 1e4, 1e8])
-def test_the_density_of_an_outlier_is_that_of_a_student_t(df, residual):
-    """With the latent function known, the integral over the noise's scale has a closed form."""
-    hyper = {"log_df": torch.tensor(np.log(df)), "log_noise": torch.zeros((), dtype=torch.float64)}
-    mean, variance = torch.zeros(1, dtype=torch.float64), torch.full((1,), 1e-12, dtype=torch.float64)
-    stats = torch.tensor([[residual, 1.0, 0.0]], dtype=torch.float64)
-    found = StudentT().log_predictive(mean, variance, stats, hyper)
-    assert float(found) == pytest.approx(scipy.stats.t.logpdf(residual, df), abs=0.02)
-
-
-def test_without_outliers_it_is_the_gaussian_fit():
+def test_without_outliers_it_is_the_gaussian_fit(spoilt):
+    *_, gaussian, _, (X_new, f_new, y_new) = spoilt
     X, _, y = surface(400, 0)
-    X_new, f_new, y_new = surface(400, 1)
-    gaussian, heavy = (fit(name, X, y) for name in LIKELIHOODS)
+    heavy = fit("student_t", X, y)
     assert rmse(heavy, X_new, f_new) < 1.2 * rmse(gaussian, X_new, f_new)
     assert heavy.log_score(X_new, y_new) > gaussian.log_score(X_new, y_new) - 0.05
     low, high = heavy.predict_interval(X_new)
@@ -167,9 +157,10 @@ def test_without_outliers_it_is_the_gaussian_fit():
 
 def test_the_plain_predictive_is_a_student_t():
     X, y = small()
-    model = quick(likelihood="student_t", predictive="student_t").fit(X, y)
+    model = quick(likelihood="student_t", predictive="plain").fit(X, y)
     dist = model.predict_dist(X)
     assert dist.dist.name == "t"
+    assert dist.args[0] == model.df_
     mean, std = model.predict(X, return_std=True)
     np.testing.assert_allclose(mean, dist.mean())
     np.testing.assert_allclose(std, dist.std())
@@ -182,11 +173,25 @@ def test_the_plain_predictive_is_a_student_t():
         assert np.isfinite(model.log_score(X, y + 1e6))
 
 
+def test_the_calibrated_predictive_is_a_distribution_of_scipy(spoilt):
+    *_, models, (X_new, _, y_new) = spoilt
+    dist = models["student_t"].predict_dist(X_new)
+    assert dist.dist.name == "t"
+    assert models["student_t"].log_score(X_new, y_new) == pytest.approx(dist.logpdf(y_new).mean())
+
+
+def test_the_old_spelling_of_the_plain_predictive_warns():
+    X, y = small(40)
+    with pytest.warns(FutureWarning, match="predictive='student_t' is deprecated: write predictive=.plain"):
+        old = quick(likelihood="student_t", predictive="student_t").fit(X, y)
+    new = quick(likelihood="student_t", predictive="plain").fit(X, y)
+    np.testing.assert_array_equal(old.predict_interval(X), new.predict_interval(X))
+
+
 @pytest.mark.parametrize(
     ("likelihood", "predictive", "message"),
     [
-        ("student_t", "gaussian", "predictive is 'gaussian': expected one of 'calibrated', 'student_t'"),
-        ("gaussian", "student_t", "predictive is 'student_t': expected one of 'calibrated', 'gaussian'"),
+        ("student_t", "gaussian", "predictive is 'gaussian': expected one of 'calibrated', 'plain'"),
         ("cauchy", "calibrated", "likelihood is 'cauchy': expected one of 'gaussian', 'student_t'"),
     ],
 )
@@ -199,7 +204,7 @@ def test_tails_are_heavier_where_the_noise_has_them():
     rng = np.random.default_rng(0)
     X, f, _ = surface(500, 0)
     heavy, light = (
-        fit("student_t", X, f + 0.2 * noise, predictive="student_t", k=32)
+        fit("student_t", X, f + 0.2 * noise, predictive="plain", k=32)
         for noise in (rng.standard_t(2.5, 500), rng.standard_normal(500))
     )
     assert heavy.predict_dist(X[:1]).args[0] < 6 < light.predict_dist(X[:1]).args[0]
@@ -208,7 +213,7 @@ def test_tails_are_heavier_where_the_noise_has_them():
 # --- strange targets ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("predictive", ["calibrated", "student_t"])
+@pytest.mark.parametrize("predictive", ["calibrated", "plain"])
 def test_a_constant_target_works_with_a_warning(predictive):
     X, _ = small(50)
     with pytest.warns(UserWarning, match=r"the target is constant \(5\)"):
@@ -267,19 +272,24 @@ def test_a_handful_of_rows(n):
 # --- oracles --------------------------------------------------------------------------------------------------------
 
 
-def statistics(model, y):
-    return np.stack([model._target.apply(y), np.ones(len(y)), np.zeros(len(y))], axis=1)
+def observed(model, y):
+    """What was observed at rows of weight one, in the units of the model."""
+    return model._fit.predictor.model.family.observe(model._target.apply(y), np.ones(len(y)), np.zeros(len(y)))
 
 
 def test_weights_are_repetitions_and_zero_is_no_row():
     X, y = small(40)
+    y, _ = with_outliers(y)
     weights = np.random.default_rng(0).integers(0, 4, 40)
+    again = np.repeat(np.arange(40), weights)
     weighted = quick(likelihood="student_t").fit(X, y, sample_weight=weights)
-    repeated = quick(likelihood="student_t").fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
-    assert weighted.target_std_ == pytest.approx(repeated.target_std_)
+    repeated = quick(likelihood="student_t").fit(X[again], y[again])
+    assert (weighted.target_mean_, weighted.target_std_) == (repeated.target_mean_, repeated.target_std_)
     X_new = small(20, seed=5)[0]
-    np.testing.assert_allclose(weighted.predict(X_new), repeated.predict(X_new), atol=2e-3 * y.std())
-    assert weighted.n_rows_ == (weights > 0).sum()
+    np.testing.assert_array_equal(np.stack(weighted.predict(X_new, True)), np.stack(repeated.predict(X_new, True)))
+    place = np.cumsum(weights > 0) - 1
+    np.testing.assert_array_equal(weighted.loo_.mean[place[again]], repeated.loo_.mean)
+    assert (weighted.n_rows_, repeated.n_rows_) == ((weights > 0).sum(), weights.sum())
 
 
 def test_known_noise_makes_a_row_count_less():
@@ -303,7 +313,7 @@ def test_left_out_predictions_are_those_of_a_model_without_the_row():
     model = quick(likelihood="student_t", k=10).fit(X, y)
     for i in (0, 17, 79):
         keep = np.arange(80) != i
-        other = on_rows(model, X[keep], statistics(model, y[keep]), settle_k=10)
+        other = on_rows(model, X[keep], observed(model, y[keep]), settle_k=10)
         assert model.loo_.mean[i] == pytest.approx(other.predict(X[i : i + 1])[0], abs=SLACK * model.target_std_)
 
 
@@ -313,7 +323,7 @@ def test_update_equals_a_model_built_with_all_rows():
     model = quick(likelihood="student_t", k=20).fit(X[:400], y[:400])
     grown = pickle.loads(pickle.dumps(model)).update(X[400:], y[400:])
     assert grown.n_rows_ == len(grown.loo_.mean) == 500
-    whole = on_rows(model, X, statistics(model, y), settle_k=20)
+    whole = on_rows(model, X, observed(model, y), settle_k=20)
     X_new = small(50, seed=3)[0]
     np.testing.assert_allclose(grown.predict(X_new), whole.predict(X_new), atol=SLACK * model.target_std_)
     new = np.arange(500) >= 400
@@ -321,28 +331,37 @@ def test_update_equals_a_model_built_with_all_rows():
         assert np.abs(m.loo_.residual[new & bad]).min() > np.abs(m.loo_.residual[new & ~bad]).max()
 
 
-def test_engines_agree():
-    X, y = small(40)
-    arguments = {"likelihood": "student_t", "k": 8, "max_steps": 4, "refresh_every": 2}
-    fused = quick(**arguments).fit(X, y)
-    reference = with_engine(fused, "batched")
-    np.testing.assert_allclose(fused.predict(X), reference.predict(X), atol=1e-8)
-    np.testing.assert_allclose(fused.predict(X), quick(engine="batched", **arguments).fit(X, y).predict(X), atol=1e-6)
+@pytest.mark.parametrize("mean", ["constant", "linear"])
+def test_predictions_from_all_rows_are_those_of_dense_algebra(mean):
+    """At the learned hyper-parameters and sites; known noise, weights and outliers among them."""
+    X, y = small(60, 2)
+    y, _ = with_outliers(y)
+    model = quick(likelihood="student_t", predictive="plain", mean=mean)
+    model.fit(X, y, sample_weight=np.arange(60) % 3 + 0.5, noise_variance=np.linspace(0, 0.1, 60))
+    assert model.k_ == 59
+    X_new = small(25, 2, seed=1)[0]
+    latent, variance = dense_moments(model, X_new)
+    found, std = model.predict(X_new, return_std=True)
+    np.testing.assert_allclose(found, model.target_mean_ + model.target_std_ * latent[:, 0], atol=1e-7)
+    scale = np.hypot(model.target_std_ * np.sqrt(variance[:, 0]), model.noise_std_)
+    np.testing.assert_allclose(std, scipy.stats.t(model.df_, 0, scale).std(), rtol=1e-6)
 
 
 def test_same_seed_same_bits_with_any_number_of_threads(monkeypatch):
     X, y = small()
+    y, _ = with_outliers(y)
     found = []
     for threads in ("1", "2"):
         monkeypatch.setenv("NEARFIELD_THREADS", threads)
-        found.append(np.stack(quick(likelihood="student_t", k=16).fit(X, y).predict(X, return_std=True)))
+        model = quick(likelihood="student_t", k=16).fit(X, y)
+        found.append(np.stack([*model.predict(X, return_std=True), model.loo_.mean]))
     np.testing.assert_array_equal(found[0], found[1])
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("predictive", ["calibrated", "student_t"])
+@pytest.mark.parametrize("predictive", ["calibrated", "plain"])
 def test_a_loaded_model_is_the_saved_one(predictive, tmp_path):
     X, y = small(400)
     model = quick(likelihood="student_t", predictive=predictive, k=20).fit(X[:300], y[:300])
@@ -355,38 +374,27 @@ def test_a_loaded_model_is_the_saved_one(predictive, tmp_path):
     np.testing.assert_array_equal(loaded.update(X[300:], y[300:]).predict(X), model.update(X[300:], y[300:]).predict(X))
 
 
+@pytest.fixture(scope="module")
+def forgeable():
+    return quick(likelihood="student_t").fit(*small(30))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda h, a: h["likelihood"].update(name="gaussian"), "rows.auxiliary"),
-        (lambda h, a: h["parameters"].update(likelihood="gaussian"), "likelihood"),
-        (lambda h, a: a["rows.auxiliary"].__setitem__((0, 0), 0.0), "rows.auxiliary"),
-        (lambda h, a: a["rows.auxiliary"].__setitem__((0, 0), -1.0), "rows.auxiliary"),
-        (lambda h, a: a["rows.auxiliary"].__setitem__((0, 0), np.inf), "rows.auxiliary"),
-        (lambda h, a: a["hyper.log_df"].__setitem__((), -1.0), "hyper.log_df"),
-        (lambda h, a: a.pop("hyper.log_df"), "hyper.log_df"),
+        (lambda h, a: h["family"].update(name="gaussian"), "rows.state"),
+        (
+            lambda h, a: h["estimator"]["parameters"].update(likelihood="gaussian"),
+            "its likelihood is not the 'gaussian'",
+        ),
+        (lambda h, a: a["rows.state"].__setitem__((0, 0), 0.0), "rows.state.*squared residuals"),
+        (lambda h, a: a["rows.state"].__setitem__((0, 0), -1.0), "rows.state.*squared residuals"),
+        (lambda h, a: a["rows.state"].__setitem__((0, 0), np.inf), "rows.state.*not finite"),
+        (lambda h, a: a["parameter.log_df"].__setitem__((), -1.0), "parameter.log_df"),
+        (lambda h, a: a.pop("parameter.log_df"), "parameter.log_df"),
         (lambda h, a: h["head"].update(df=1.0), "out of range"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused(tmp_path, change, message):
+def test_a_file_that_makes_no_sense_is_refused(tmp_path, change, message, forgeable):
     with pytest.raises(ModelFileError, match=message):
-        load_forged(quick(likelihood="student_t").fit(*small(30)), tmp_path, change)
-
-
-def test_a_crashed_fit_resumes_from_its_checkpoint(tmp_path, monkeypatch):
-    X, y = small(400)
-    path = tmp_path / "fit.checkpoint"
-    arguments = {"likelihood": "student_t", "max_steps": 40, "k": 10, "checkpoint": path}
-    whole = quick(**arguments).fit(X, y).predict(X)
-    crash_after_checkpoint(monkeypatch, lambda: quick(**arguments).fit(X, y))
-    assert path.exists()
-    with pytest.raises(ValueError, match="belongs to other data or settings"):
-        quick(**{**arguments, "likelihood": "gaussian"}).fit(X, y)
-    np.testing.assert_array_equal(quick(**arguments).fit(X, y).predict(X), whole)
-
-
-def test_the_calibrated_predictive_is_a_distribution_of_scipy(spoilt):
-    *_, models, (X_new, _, y_new) = spoilt
-    dist = models["student_t"].predict_dist(X_new)
-    assert dist.dist.name == "t"
-    assert models["student_t"].log_score(X_new, y_new) == pytest.approx(dist.logpdf(y_new).mean())
+        load_forged(forgeable, tmp_path, change)
