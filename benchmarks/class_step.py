@@ -21,7 +21,7 @@ from nearfield.families.classes import Bernoulli, OneAgainstAll
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
 from nearfield.model import Model
-from nearfield.objectives import OBJECTIVES
+from nearfield.objectives import LEAVE_ONE_OUT
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 
@@ -37,7 +37,7 @@ def prepared(classes: int, auxiliary: str, k: int) -> Callable[[], object]:
     rows = Rows.of(family, X, family.observe(scores.argmax(axis=1), np.ones(ROWS)))
     covariance = Shared(find_kernel("matern52"), family.latents, COLUMNS, family.kernel_scales)
     model = Model.initial(family, covariance, MEANS["constant"], family.initial_mean(rows.observed))
-    run = training.Run(model, rows, OBJECTIVES["loo"](rows, "random", rng), rng)
+    run = training.Run(model, rows, LEAVE_ONE_OUT, rng)
     which = np.arange(BATCH)
     ids, left_out = Sweeper(model, rows).left_out_ids(which, k), rows.observations.take(which)
     return lambda: training._step(run, left_out, ids, rate=0.03, total=float(ROWS))

@@ -16,7 +16,7 @@ from nearfield.families.student_t import StudentT
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
 from nearfield.model import Model
-from nearfield.objectives import OBJECTIVES
+from nearfield.objectives import LEAVE_ONE_OUT
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 from nearfield.training import Run, Schedule, Stage, train
@@ -125,7 +125,7 @@ def test_training_is_not_judged_by_outliers():
     """How badly outliers are predicted would end stages of training early, or late."""
     model, rows, _ = student_rows()
     rng = np.random.default_rng(0)
-    run = Run(model, rows, OBJECTIVES["loo"](rows, "random", rng), rng)
+    run = Run(model, rows, LEAVE_ONE_OUT, rng)
     train(run, Schedule((Stage(0.03, 16, 2),), batch_size=300, refresh_every=5))
     assert min(run.progress.scores) > 0  # with the outliers about -1, and errors of 0.3
     assert max(run.progress.errors) < 0.1
