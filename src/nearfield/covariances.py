@@ -33,7 +33,7 @@ class CovarianceSlopes(NamedTuple):
     noises: np.ndarray
 
 
-class Latent(ABC):
+class Centred(ABC):
     """Moments of the latent functions less their means: mean, variance and quad (b, q, C); covariance (b, q, C, C)
     where they depend on each other; jittered: rows that needed extra jitter."""
 
@@ -86,7 +86,7 @@ class Covariance(ABC):
     @abstractmethod
     def condition(
         self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
-    ) -> Latent:
+    ) -> Centred:
         """Moments given the first ks (q,) neighbours, or all k."""
 
     def _shared(self, kernels: tuple[int, ...]) -> dict[str, Parameter]:
@@ -114,11 +114,11 @@ class Shared(Covariance):
 
     def condition(
         self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
-    ) -> Latent:
-        return _SharedLatent(self, parameters, neighbourhood, ks, differentiate)
+    ) -> Centred:
+        return _SharedCentred(self, parameters, neighbourhood, ks, differentiate)
 
 
-class _SharedLatent(Latent):
+class _SharedCentred(Centred):
     def __init__(self, own: Shared, parameters: Parameters, near: Neighbourhood, ks: Any, differentiate: bool) -> None:
         found = condition(
             own.kernel, parameters["log_lengths"], parameters["log_shape"], near, ks, differentiate=differentiate
@@ -155,11 +155,11 @@ class PerLatent(Covariance):
 
     def condition(
         self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
-    ) -> Latent:
-        return _PerLatentLatent(self, parameters, neighbourhood, ks, differentiate)
+    ) -> Centred:
+        return _PerLatentCentred(self, parameters, neighbourhood, ks, differentiate)
 
 
-class _PerLatentLatent(Latent):
+class _PerLatentCentred(Centred):
     def __init__(
         self, own: PerLatent, parameters: Parameters, near: Neighbourhood, ks: Any, differentiate: bool
     ) -> None:
@@ -240,11 +240,11 @@ class Mixed(Covariance):
 
     def condition(
         self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
-    ) -> Latent:
-        return _MixedLatent(self, parameters, neighbourhood, ks, differentiate)
+    ) -> Centred:
+        return _MixedCentred(self, parameters, neighbourhood, ks, differentiate)
 
 
-class _MixedLatent(Latent):
+class _MixedCentred(Centred):
     def __init__(self, own: Mixed, parameters: Parameters, near: Neighbourhood, ks: Any, differentiate: bool) -> None:
         self.own, self.parameters, self.relative = own, parameters, near.noises
         self.scale2 = own.scale2(parameters)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nearfield._types import Neighbourhood
-from nearfield.covariances import Covariance
-from nearfield.covariances import Latent as _Latent
+from nearfield.covariances import Centred, Covariance
 from nearfield.families import Family, Observations, Observed, Parameter, Parameters
 from nearfield.means import Mean
 from nearfield.rows import Rows, seen_by
@@ -106,7 +105,7 @@ class Latent:
     """Latent functions at some rows, and what their slopes become."""
 
     model: Model
-    found: _Latent
+    found: Centred
     mean: np.ndarray  # (b, q, C)
     query: np.ndarray  # (b, d)
     near: np.ndarray  # (b, k, d) inputs of the neighbours, where the mean needs them
