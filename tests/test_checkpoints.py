@@ -161,32 +161,38 @@ def test_a_crash_in_the_calibration_does_not_train_again(path, monkeypatch, refr
     np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
 
 
-@pytest.mark.parametrize(("begun", "left"), [(2, {Mixed, PerLatent}), (3, {PerLatent})])
-def test_a_crash_in_a_later_model_of_a_fit_does_not_train_those_before_again(path, monkeypatch, refreshed, begun, left):
+def test_a_crash_in_a_later_model_of_a_fit_does_not_train_those_before_again(path, monkeypatch, refreshed):
+    """Several outputs: a model with one kernel, then one of mixtures, then one with a kernel for each."""
     X, Y = outputs()
     whole = quick(**STEPS).fit(X, Y)
-    kinds = (Shared, Mixed, PerLatent)
-    counts = [refreshed.count(kind) for kind in kinds]
-    assert min(counts) > 1
-    assert refreshed == [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
-    before = sum(counts[: begun - 1])
-    crash_after_checkpoint(monkeypatch, lambda: quick(**STEPS, checkpoint=path).fit(X, Y), which=before + 1)
-    assert set(read_file(path)[1]["runs"]) == {"shared", "mixed", "own"} - ({"own"} if begun == 2 else set())
-    refreshed.clear()
-    resumed = quick(**STEPS, checkpoint=path).fit(X, Y)
-    assert set(refreshed) == left
-    np.testing.assert_array_equal(resumed.predict(X, return_cov=True)[1], whole.predict(X, return_cov=True)[1])
-    assert resumed.summary_.left_out == whole.summary_.left_out
+    order = [Shared, Mixed, PerLatent]
+    counts = [refreshed.count(kind) for kind in order]
+    assert min(counts) >= 2
+    assert refreshed == [kind for kind, count in zip(order, counts, strict=True) for _ in range(count)]
+    for place, names in ((1, {"shared", "mixed"}), (2, {"shared", "mixed", "own"})):
+        before = sum(counts[:place])
+        crash_after_checkpoint(monkeypatch, lambda: quick(**STEPS, checkpoint=path).fit(X, Y), which=before + 1)
+        assert set(read_file(path)[1]["runs"]) == names
+        refreshed.clear()
+        resumed = quick(**STEPS, checkpoint=path).fit(X, Y)
+        assert refreshed == [kind for kind in order[place:] for _ in range(counts[order.index(kind)])][1:]
+        assert not path.exists()
+        np.testing.assert_array_equal(resumed.predict(X, return_cov=True)[1], whole.predict(X, return_cov=True)[1])
+        assert resumed.summary_.left_out == whole.summary_.left_out
+        assert resumed.summary_.steps == whole.summary_.steps
 
 
-def test_a_crash_between_two_models_does_not_train_those_before_again(path, monkeypatch, refreshed):
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_a_crash_between_models_trains_none_again(which, path, monkeypatch, refreshed):
+    """In the calibration of the first, the second or the last of three models."""
     X, Y = outputs()
     whole = quick(**STEPS).fit(X, Y)
+    order = [Shared, Mixed, PerLatent]
     calls, calibrate = [], fitting.calibrate
 
     def crash(*rest):
         calls.append(rest)
-        if len(calls) == 2:
+        if len(calls) == which:
             raise KeyboardInterrupt
         return calibrate(*rest)
 
@@ -196,8 +202,23 @@ def test_a_crash_between_two_models_does_not_train_those_before_again(path, monk
             quick(**STEPS, checkpoint=path).fit(X, Y)
     refreshed.clear()
     resumed = quick(**STEPS, checkpoint=path).fit(X, Y)
-    assert set(refreshed) == {PerLatent}
+    assert set(refreshed) == set(order[which:])
+    assert not path.exists()
     np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_link_to_a_checkpoint_stays_and_what_it_leads_to_goes(dangling, path, monkeypatch):
+    X, y = small(120)
+    link = path.with_name("link")
+    link.symlink_to(path)
+    crash_after_checkpoint(monkeypatch, lambda: quick(**STEPS, checkpoint=link).fit(X, y))
+    assert path.is_file()
+    if dangling:
+        path.unlink()
+    quick(**STEPS, checkpoint=link).fit(X, y)
+    assert link.is_symlink()
+    assert not path.exists()
 
 
 def test_a_file_that_is_no_checkpoint_is_left_alone(path):

@@ -324,7 +324,7 @@ def test_mistakes_are_named():
     with pytest.raises(ValueError, match="n_latents is 0"):
         quick(n_latents=0).fit(X, Y)
     with pytest.raises(ValueError, match="output 1 of y is missing in every row"):
-        quick().fit(X, np.where([False, True, False], np.nan, Y))
+        quick().fit(X, Y).fit(X, np.where([False, True, False], np.nan, Y))
     with pytest.raises(ValueError, match="infinity"):
         quick().fit(X, np.where([False, True, False], np.inf, Y))
     model, single = quick().fit(X, Y), quick().fit(X, Y[:, 0])

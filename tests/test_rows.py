@@ -8,6 +8,7 @@ import pytest
 from estimator_data import counted, labelled, quick, quick_classifier, quick_counts, small
 from family_examples import CASES, case, copies, model_of
 
+from nearfield import prediction, sweep
 from nearfield.families import taken
 from nearfield.families.classes import OneAgainstAll
 from nearfield.families.gaussian import Gaussian
@@ -40,9 +41,12 @@ def fits():
         "near copies": (quick(k=10), X, y, {"groups": "auto"}),
         "robust": (quick(k=10, likelihood="student_t"), X, y, {}),
         "vecchia": (quick(k=10, objective="vecchia"), X, y, {}),
+        "mll": (quick(k=10, objective="mll"), X, y, {}),
         "lmc with gaps": (quick(k=10), *outputs(), {}),
         "shared with gaps": (quick(k=10, outputs="shared"), *outputs(), {"noise_variance": np.full((80, 3), 0.01)}),
+        "independent with gaps": (quick(k=10, outputs="independent"), *outputs(), {}),
         "classes": (quick_classifier(k=10), XL, labels, {}),
+        "classes, own kernels": (quick_classifier(k=10, class_kernels="own"), XL, labels, {}),
         "classes, log-normal": (quick_classifier(k=10, auxiliary="lognormal"), XL, labels, {}),
         "two classes, equal inputs": (quick_classifier(k=10, auxiliary="conjugate"), rough, labels > 0, {}),
         "counts": (quick_counts(k=10), XC, counts, {"exposure": np.linspace(1, 2, 80)}),
@@ -74,6 +78,37 @@ def test_a_weight_of_two_and_the_row_twice_give_the_same_bits(kind):
             np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(model.loo_[0], left_out[rows])
         assert model.n_rows_ == 100
+
+
+def test_a_k_beyond_the_rows_is_the_same_for_a_weight_of_two_and_the_row_twice():
+    X, y = small(30)
+    with pytest.warns(UserWarning, match="k = 40 is more than the 29 other rows"):
+        weighted = quick(k=40).fit(X, y, sample_weight=np.full(30, 2.0))
+    with pytest.warns(UserWarning, match="k = 40 is more than the 29 other rows"):
+        twice = quick(k=40).fit(np.concatenate([X, X]), np.concatenate([y, y]))
+    assert weighted.k_ == twice.k_ == 29
+    np.testing.assert_array_equal(weighted.predict(X), twice.predict(X))
+
+
+@pytest.mark.parametrize("kind", fits())
+def test_rows_predicted_alone_together_and_in_any_blocks_have_the_same_bits(kind, monkeypatch):
+    model, X, y, given = fits()[kind]
+    model.fit(X, y, **given)
+    new = np.concatenate([X[:20] + 0.01, X[:5], 100 * X[:3]])
+    expected, left_out = predicted(model, new, given), model.loo_
+    alone = [predicted(model, row[None], given) for row in new]
+    for whole, *each in zip(expected, *alone, strict=True):
+        np.testing.assert_array_equal(np.concatenate(each), whole)
+    for whole, turned in zip(expected, predicted(model, new[::-1], given), strict=True):
+        np.testing.assert_array_equal(turned[::-1], whole)
+    for numbers, rows in ((1, 8192), (350, 8192), (2**18, 9)):
+        monkeypatch.setattr(sweep, "_BLOCK_NUMBERS", numbers)
+        monkeypatch.setattr(prediction, "_BLOCK_ROWS", rows)
+        for whole, blocks in zip(expected, predicted(model, new, given), strict=True):
+            np.testing.assert_array_equal(blocks, whole)
+        model._adopt(model._fit)  # forgets what was left out
+        for whole, blocks in zip(left_out, model.loo_, strict=True):
+            np.testing.assert_array_equal(blocks, whole)
 
 
 def test_the_order_of_weighted_rows_does_not_matter_to_a_bit():

@@ -213,3 +213,52 @@ def test_a_forked_child_fits_as_its_parent_did():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["wide", "True", "classes", "True", "outputs", "True"]
+
+
+FORKED_IN_AN_UPDATE = """
+import multiprocessing
+import threading
+
+import numpy as np
+
+from nearfield import GPRegressor, fitting
+
+X = np.random.default_rng(0).standard_normal((60, 2))
+model = GPRegressor(k=8, max_steps=20, refresh_every=10, random_state=0).fit(X, X[:, 0])
+extended, inside, leave = fitting.Fit.extended, threading.Event(), threading.Event()
+
+
+def slow(*rest):
+    inside.set()
+    leave.wait(300)
+    return extended(*rest)
+
+
+def child(sender):
+    fitting.Fit.extended = extended
+    sender.send(model.update(X[:5], X[:5, 0]).n_rows_)
+
+
+fitting.Fit.extended = slow
+thread = threading.Thread(target=lambda: model.update(X[:3], X[:3, 0]))
+thread.start()
+inside.wait()
+context = multiprocessing.get_context("fork")
+receiver, sender = context.Pipe(duplex=False)
+process = context.Process(target=child, args=(sender,))
+process.start()
+answer = receiver.recv() if receiver.poll(60) else "hangs"
+if answer == "hangs":
+    process.kill()
+process.join()
+leave.set()
+thread.join()
+print(answer, model.n_rows_)
+"""
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
+def test_a_child_forked_while_a_thread_updates_can_update_too():
+    done = subprocess.run([sys.executable, "-c", FORKED_IN_AN_UPDATE], capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["65", "63"]

@@ -58,6 +58,6 @@ class Checkpoint:
         write_file(self.path, header, self._arrays)
 
     def remove(self) -> None:
-        """At the end of the fit."""
+        """At the end of the fit. A link stays, as it does when the file is written."""
         with suppress(FileNotFoundError):
-            os.remove(self.path)
+            os.remove(os.path.realpath(self.path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -41,6 +42,17 @@ def _lock_of(model: Any) -> threading.RLock:
     """One lock for each model, kept apart from it: locks cannot be pickled."""
     with _locks_lock:
         return _locks.setdefault(model, threading.RLock())
+
+
+def _forget_locks() -> None:
+    """After a fork: a lock that another thread of the parent held would stay held for ever."""
+    global _locks_lock
+    _locks_lock = threading.Lock()
+    _locks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
 
 
 class TrainingRowsWarning(UserWarning):
@@ -119,9 +131,9 @@ class GPEstimator(BaseEstimator):
         Equal rows are joined before anything is computed.
         """
         drawn = int(check_random_state(self.random_state).randint(2**31))
-        settings = _clamp_k(settings, len(X))
         watch = Watch(drawn if is_int(self.random_state) else None, drawn, self.checkpoint, self.verbose)
         rows = join_equal(family, X, observed, groups)
+        settings = _clamp_k(settings, len(rows.inputs))
         self._target = family.target_scaling(rows.observed)
         unit = 1.0 if self._target is None else self._target.scale
         own = family.standardised(rows.observed, self._target)
@@ -143,6 +155,19 @@ class GPEstimator(BaseEstimator):
             places = family.places(rows.row, observed, rows.observed) + len(old.predictor.rows.observations)
             self._places = np.concatenate([self._places, places])
             self._adopt(fit)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: never a model in the middle of an update."""
+        with _lock_of(self):
+            state: dict[str, Any] = dict(super().__getstate__())
+            return state
+
+    def _left_out(self, compute: Callable[[], Any]) -> Any:
+        """What `compute` makes of the left-out rows, once for each fit; `update` waits for it."""
+        with _lock_of(self):
+            if "_loo" not in self.__dict__:
+                self._loo = compute()
+            return self._loo
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fit")
@@ -192,6 +217,17 @@ class GPEstimator(BaseEstimator):
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
         """Write the fitted model to one file, which contains the training rows. `extra` is plain JSON kept with it."""
         check_is_fitted(self)
+        with _lock_of(self):
+            header, arrays, n_rows = *self._packed(extra), self.n_rows_
+        write_file(path, header, arrays)
+        warnings.warn(
+            f"{os.fspath(path)!r} contains the {n_rows:,} training rows: share it only with those who may see them.",
+            TrainingRowsWarning,
+            stacklevel=2,
+        )
+
+    def _packed(self, extra: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The header and the arrays of the file."""
         sections, arrays = pack(self._fit)
         target, target_arrays = self._pack_target()
         names = getattr(self, "feature_names_in_", None)
@@ -209,13 +245,7 @@ class GPEstimator(BaseEstimator):
         if "_table" in self.__dict__:
             sections["table"] = {"version": 1, **self._table}
         arrays |= {**target_arrays, "target.places": self._places.astype(np.int64)}
-        write_file(path, {"sections": sections}, arrays)
-        warnings.warn(
-            f"{os.fspath(path)!r} contains the {self.n_rows_:,} training rows: "
-            "share it only with those who may see them.",
-            TrainingRowsWarning,
-            stacklevel=2,
-        )
+        return {"sections": sections}, arrays
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:

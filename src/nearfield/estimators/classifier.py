@@ -186,12 +186,14 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def loo_(self) -> LeftOutClasses:
         """Left-out probabilities of each training row, and the log probability of its label."""
         check_is_fitted(self)
-        if "_loo" not in self.__dict__:
-            predictor = self._fit.predictor
-            p = predictor.left_out().p
-            seen = (p * predictor.rows.observations.observed["counts"]).sum(axis=1)
-            self._loo = LeftOutClasses(p[self._places], np.log(np.maximum(seen, 1e-300))[self._places])
-        return self._loo
+        found: LeftOutClasses = self._left_out(self._compute_loo)
+        return found
+
+    def _compute_loo(self) -> LeftOutClasses:
+        predictor = self._fit.predictor
+        p = predictor.left_out().p
+        seen = (p * predictor.rows.observations.observed["counts"]).sum(axis=1)
+        return LeftOutClasses(p[self._places], np.log(np.maximum(seen, 1e-300))[self._places])
 
     # --- one safe file ----------------------------------------------------------------------------------------------
 

@@ -212,10 +212,12 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     def loo_(self) -> LeftOutPredictions:
         """Left-out mean, std and residual of each training row."""
         check_is_fitted(self)
-        if "_loo" not in self.__dict__:
-            predictor = self._fit.predictor
-            observed = predictor.rows.observations.observed
-            dist = self._family.distribution(predictor.left_out(), predictor.head, observed)
-            found = (dist.mean(), dist.std(), observed["count"] - dist.mean())
-            self._loo = LeftOutPredictions(*(part[self._places] for part in found))
-        return self._loo
+        found: LeftOutPredictions = self._left_out(self._compute_loo)
+        return found
+
+    def _compute_loo(self) -> LeftOutPredictions:
+        predictor = self._fit.predictor
+        observed = predictor.rows.observations.observed
+        dist = self._family.distribution(predictor.left_out(), predictor.head, observed)
+        found = (dist.mean(), dist.std(), observed["count"] - dist.mean())
+        return LeftOutPredictions(*(part[self._places] for part in found))

@@ -205,7 +205,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
             raise ValueError(f"y has shape {y.shape}: the model has {self.n_outputs_} outputs.")
         weights, kept = self._weights(sample_weight, X)
         if several:
-            self._refuse_empty(y, weights)
+            if reset:
+                _refuse_empty(y, weights)
             kept = kept & ~missing.all(axis=1)
         noise = np.zeros(y.shape) if noise_variance is None else np.asarray(noise_variance, dtype=np.float64)
         if noise.shape != y.shape:
@@ -213,12 +214,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
         if not (np.isfinite(noise).all() and (noise >= 0).all()):
             raise ValueError("noise_variance has values that are negative or not finite: variances are at least zero.")
         return X[kept], y[kept], weights[kept], noise[kept], kept
-
-    def _refuse_empty(self, y: np.ndarray, weights: np.ndarray) -> None:
-        """An output without a single value cannot be learned."""
-        empty = np.flatnonzero(np.isnan(y[weights > 0]).all(axis=0))
-        if empty.size and not hasattr(self, "_fit"):
-            raise ValueError(f"output {empty[0]} of y is missing in every row: leave that column out.")
 
     def _adopt(self, fit: Fit) -> None:
         super()._adopt(fit)
@@ -337,14 +332,16 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def loo_(self) -> LeftOutPredictions:
         """Left-out mean, std and residual of each training row, in the units of the target."""
         check_is_fitted(self)
-        if "_loo" not in self.__dict__:
-            target, predictor = self._target, self._fit.predictor
-            predicted, observed = predictor.left_out(), predictor.rows.observed
-            mean, y = target.undo(predicted.loc), target.undo(observed["y"])
-            residual = np.where(observed.get("present", True), y - mean, np.nan)
-            std = predicted.scale * target.scale * predictor.head.unit_std
-            self._loo = LeftOutPredictions(*(self._shaped(part[self._places]) for part in (mean, std, residual)))
-        return self._loo
+        found: LeftOutPredictions = self._left_out(self._compute_loo)
+        return found
+
+    def _compute_loo(self) -> LeftOutPredictions:
+        target, predictor = self._target, self._fit.predictor
+        predicted, observed = predictor.left_out(), predictor.rows.observed
+        mean, y = target.undo(predicted.loc), target.undo(observed["y"])
+        residual = np.where(observed.get("present", True), y - mean, np.nan)
+        std = predicted.scale * target.scale * predictor.head.unit_std
+        return LeftOutPredictions(*(self._shaped(part[self._places]) for part in (mean, std, residual)))
 
     @property
     def _head(self) -> Any:
@@ -384,6 +381,13 @@ class GPRegressor(RegressorMixin, GPEstimator):
             own = np.broadcast_to(predictor.model.noise, covariance.shape[-1:]) if noisy else 0.0
             between = self._head.correlation(covariance + own * np.eye(covariance.shape[-1]))
         return target.undo(predicted.loc), scale * target.scale, between
+
+
+def _refuse_empty(y: np.ndarray, weights: np.ndarray) -> None:
+    """An output without a single value cannot be learned."""
+    empty = np.flatnonzero(np.isnan(y[weights > 0]).all(axis=0))
+    if empty.size:
+        raise ValueError(f"output {empty[0]} of y is missing in every row: leave that column out.")
 
 
 def _warn_of_constants(y: np.ndarray) -> None:
