@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.integrate
 import scipy.special
 import scipy.stats
 
@@ -46,7 +47,7 @@ def integrated(log_likelihood, m, v):
     grid = np.linspace(near[0] - step, near[-1] + step, 100_001)
     values = log_likelihood(grid) + scipy.stats.norm(m, math.sqrt(v)).logpdf(grid)
     top = values.max()
-    return top + math.log(np.trapezoid(np.exp(values - top), grid))
+    return top + math.log(scipy.integrate.trapezoid(np.exp(values - top), grid))
 
 
 # --- numbers --------------------------------------------------------------------------------------------------------

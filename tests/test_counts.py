@@ -34,6 +34,8 @@ def cdf_by_quadrature(dist, x):
     mean, std = dist.latent_mean[0], dist.latent_std[0]
     f = np.linspace(mean - 9 * std, mean + 9 * std, 40_001)
     failures = dist.family.failures(np.array([x]))[0]
+    if failures == 0:  # x is all there can be; older versions of SciPy know no betainc(0, ...)
+        return 1.0
     return np.sum(stats.norm.pdf(f, mean, std) * betainc(failures, x + 1, expit(-f))) * (f[1] - f[0])
 
 

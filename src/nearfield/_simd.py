@@ -14,15 +14,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
+from numba.core import cgutils, config
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
+
+def _register_bits() -> int:
+    """Width of a vector register; where it is narrower, LLVM cuts ours into several.
+
+    Of the processor that Numba compiles for, which NUMBA_CPU_FEATURES can make another than the one it runs on.
+    """
+    asked = vars(config)["CPU_FEATURES"]  # which Numba sets when it is loaded, so that mypy sees no such name
+    features = get_host_cpu_features() if asked is None else asked
+    return 512 if "+avx512f" in features.split(",") else 256
+
+
+REGISTER_BITS = _register_bits()
 LANES = 8  # rows a vector holds
 PANEL = 8  # columns eliminated at a time; the diagonal blocks are PANEL x PANEL, so PANEL == LANES
 # Columns of a tile: eight registers of sums, be they of 64 bytes or pairs of 32 bytes. Divides LANES.
-COLUMNS = 8 if binding.get_host_cpu_features().get("avx512f") else 4
+COLUMNS = REGISTER_BITS // 64
 
 
 class Vectors:

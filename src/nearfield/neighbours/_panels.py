@@ -14,25 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-
-def _register_bits() -> int:
-    """Width of a vector register; where it is narrower, LLVM cuts ours into several."""
-    try:
-        return 512 if binding.get_host_cpu_features().get("avx512f", False) else 256
-    except RuntimeError:  # of a machine whose features LLVM cannot tell
-        return 256
-
-
-_BITS = _register_bits()
+from nearfield._simd import REGISTER_BITS
 
 QUERIES = 6  # that share a panel
-PANEL32 = 2 * _BITS // 32  # points to a panel of float32
-PANEL64 = 2 * _BITS // 64  # the same of float64
+PANEL32 = 2 * REGISTER_BITS // 32  # points to a panel of float32
+PANEL64 = 2 * REGISTER_BITS // 64  # the same of float64
 EIGHT = 8  # points whose distances are computed together where they lie apart
 WIDE32 = 64  # points to a wide panel of float32: the bits of a mask
 
@@ -51,7 +42,7 @@ def _against_panels(
 
     All arrays are flat; starts (.. * panel,) and limits (b,). NaN is closer than nothing.
     """
-    lanes = _BITS // bits
+    lanes = REGISTER_BITS // bits
     vectors = panel // lanes
     vector = ir.VectorType(ir.FloatType() if bits == 32 else ir.DoubleType(), lanes)
     integer, mask_type = ir.IntType(32), ir.IntType(64)
