@@ -317,7 +317,7 @@ def test_odd_data():
 
 def test_mistakes_are_named():
     X, Y = robots(40)
-    with pytest.raises(ValueError, match="only 'gaussian' takes several"):
+    with pytest.raises(ValueError, match="outputs: it takes one"):
         quick(likelihood="student_t").fit(X, Y)
     with pytest.raises(ValueError, match="outputs is 'mixed': expected one of 'lmc'"):
         quick(outputs="mixed").fit(X, Y)

@@ -143,29 +143,18 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self._target_names = names_of(y)
         self._column = np.asarray(y).shape[1:] == (1,)
         X, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=True)
-        family: Any = FAMILIES[self.likelihood]()
+        made: Any = FAMILIES[self.likelihood]
+        family = made() if y.ndim == 1 else made.of_outputs(y.shape[1], alike=self.outputs == "shared")
         if y.ndim == 2:
             structure = {"lmc": "mixed", "independent": "own", "shared": "shared"}[self.outputs]
             settings = replace(settings, structure=structure, latents=int(self.n_latents or y.shape[1]))
-            family = self._several(y.shape[1])
-        if self.objective != "loo" and (y.ndim == 2 or family.state_size):
+        if self.objective != "loo" and not family.exact_sites:
             raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
         _warn_of_constants(y)
         observed = family.observe(y, weights, noise)
         together = None if groups is None else _groups(groups, kept, join_equal(family, X, observed))
         self._learn(X, observed, family.with_rows(observed), settings, together)
         return self
-
-    def _several(self, outputs: int) -> Any:
-        """The family of several outputs."""
-        if self.likelihood != "gaussian":
-            raise ValueError(
-                f"likelihood is {self.likelihood!r} and y has {outputs} outputs: only 'gaussian' takes several. "
-                "Fit one model for each output, for example with sklearn.multioutput.MultiOutputRegressor."
-            )
-        (name,) = names_for("GPRegressor", ("numbers",))
-        made: Any = FAMILIES[name]
-        return made(outputs, alike=self.outputs == "shared", complete=True)
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
         """Append rows without training again: the predictions of a model of all rows with these hyper-parameters."""
@@ -248,8 +237,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
         family = fit.predictor.model.family
-        several = family.name in names_for("GPRegressor", ("numbers",))
-        if family.estimator != "GPRegressor" or not (several or family.name == self.likelihood):
+        several = family.kind == "numbers"
+        if family.estimator != "GPRegressor" or family.likelihood != self.likelihood:
             raise ModelFileError(f"its likelihood is not the {self.likelihood!r} of its parameters")
         self._column = fields.get("column") is True
         self._target = unpack_scaling(arrays, "target", (family.latents,) if several else ())
@@ -297,7 +286,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         loc, scale, _ = self._located(X, uncertainty)
         unit = self._head.distribution(np.zeros(loc.shape[1:]), np.ones(loc.shape[1:]))
         z = np.stack([unit.ppf(p) for p in np.atleast_1d(probabilities)], axis=-1)  # (q,) or (P, q)
-        found = self._shaped_last(loc[..., None] + scale[..., None] * z)
+        found = self._shaped(loc[..., None] + scale[..., None] * z)
         return found[..., 0] if probabilities.ndim == 0 else found
 
     def predict_dist(self, X: Any, uncertainty: str = "observation") -> Any:
@@ -355,11 +344,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return bool(self._target.scale.ndim == 1)
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
-        """(n, 1) instead of (n,) where y was."""
-        return values[:, None] if self._column else values
-
-    def _shaped_last(self, values: np.ndarray) -> np.ndarray:
-        """(n, 1, q) instead of (n, q) where y was (n, 1)."""
+        """(n, 1, ...) instead of (n, ...) where y was (n, 1)."""
         return values[:, None] if self._column else values
 
     def __sklearn_tags__(self) -> Any:

@@ -144,6 +144,19 @@ class Family(ABC):
     given: ClassVar[tuple[str, ...]] = ()
     """what a row must or may have beside the inputs to be predicted, as arguments of the estimator: exposure, trials"""
 
+    @property
+    def likelihood(self) -> str:
+        """What the estimator's argument `likelihood` is: the name, of several targets that of the family of one."""
+        return self.name
+
+    @classmethod
+    def of_outputs(cls, outputs: int, alike: bool) -> Family:
+        """The family of several targets of this kind; alike: all with the same kernel scale and noise level."""
+        raise ValueError(
+            f"likelihood is {cls.name!r} and y has {outputs} outputs: it takes one. Fit one model for each output, for "
+            "example with sklearn.multioutput.MultiOutputRegressor, or use likelihood='gaussian'."
+        )
+
     # --- its structure ----------------------------------------------------------------------------------------------
     latents: int = 1
     """latent functions, C"""
@@ -162,6 +175,9 @@ class Family(ABC):
     """numbers of each row on which its sites depend, A"""
     state_learned: bool = False
     """whether they are learned by gradients; else they follow from the row's own moments, `updated_state`"""
+    exact_sites: bool = False
+    """whether it has one latent function, and sites that are the observations themselves with Gaussian noise: only then
+    is the joint density of sites that of the rows, which `objective="mll"` and `"vecchia"` maximise"""
     parameters: Mapping[str, Parameter] = MappingProxyType({})
 
     # --- what is observed -------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -16,17 +15,15 @@ from nearfield.families._base import (
     Family,
     Observations,
     Observed,
-    Parameter,
     Parameters,
     Score,
     Sites,
     SiteSlopes,
 )
+from nearfield.families.outputs import LOG_NOISE, GaussianOutputs
 from nearfield.heads.regression import LeftOutNumbers, RegressionCalibrator, RegressionHead, target_floor
 from nearfield.moments import Moments
 from nearfield.scaling import Scaling
-
-LOG_NOISE = Parameter(math.log(0.1), math.log(1e-9), math.log(10.0))  # of the variance
 
 
 class Noisy(Family):
@@ -85,7 +82,12 @@ class Gaussian(Noisy):
 
     name = "gaussian"
     learned = MappingProxyType({"noise_std": "noise_std_", "kernel_scale": "kernel_scale_"})
+    exact_sites = True
     parameters = MappingProxyType({"log_noise": LOG_NOISE})
+
+    @classmethod
+    def of_outputs(cls, outputs: int, alike: bool) -> Family:
+        return GaussianOutputs(outputs, alike, complete=True)
 
     def sites(self, observed: Observed, state: np.ndarray, parameters: Parameters, scale2: np.ndarray) -> Sites:
         noise = (np.exp(parameters["log_noise"]) + observed["known_noise"]) / scale2 + NOISE_FLOOR

@@ -19,17 +19,19 @@ from nearfield.families._base import (
     Family,
     Observations,
     Observed,
+    Parameter,
     Parameters,
     Score,
     Sites,
     SiteSlopes,
 )
-from nearfield.families.gaussian import LOG_NOISE
 from nearfield.heads.outputs import LeftOutOutputs, OutputHeads, OutputsCalibrator
 from nearfield.heads.regression import RegressionCalibrator, RegressionHead, target_floor
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
 from nearfield.scaling import Scaling
+
+LOG_NOISE = Parameter(math.log(0.1), math.log(1e-9), math.log(10.0))  # of the variance
 
 
 class GaussianOutputs(Family):
@@ -50,13 +52,17 @@ class GaussianOutputs(Family):
         self.parameters = {"log_noise": LOG_NOISE._replace(shape=(self.kernel_scales,))}
         self.arrays = {"y": (outputs,), "present": (outputs,), "weight": (), "known_noise": (outputs,)}
 
+    @property
+    def likelihood(self) -> str:
+        return "gaussian"
+
     def with_rows(self, observed: Observed) -> GaussianOutputs:
         """The family for rows like these beside those that it has."""
         whole = bool(observed["present"].all()) and not observed["known_noise"].any()
-        return GaussianOutputs(self.outputs, self.alike, self.complete and whole)
+        return type(self)(self.outputs, self.alike, self.complete and whole)
 
     def apart(self) -> Family:
-        return GaussianOutputs(self.outputs, alike=True, complete=self.complete)
+        return type(self)(self.outputs, alike=True, complete=self.complete)
 
     @staticmethod
     def observe(y: np.ndarray, weight: np.ndarray, known_noise: np.ndarray) -> dict[str, np.ndarray]:
