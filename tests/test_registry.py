@@ -100,7 +100,7 @@ def test_exact_sites_are_those_whose_score_is_the_normal_density_of_the_sites():
     for made in (family for family in FAMILIES.values() if family.exact_sites):
         family = made()
         parameters = {name: np.full(p.shape, p.initial) for name, p in family.parameters.items()}
-        observed = family.observe(rng.standard_normal(9), np.ones(9), rng.uniform(0, 0.1, 9))
+        observed = family.observe(rng.standard_normal(9), np.ones(9), noise_variance=rng.uniform(0, 0.1, 9))
         sites = family.sites(observed, family.initial_state(observed), parameters, scale2)
         wide = variance + sites.noises * scale2
         expected = scipy.stats.norm(mean, np.sqrt(wide)).logpdf(sites.targets)[:, 0]

@@ -144,6 +144,18 @@ class GPEstimator(BaseEstimator):
             self._places = np.concatenate([self._places, places])
             self._adopt(fit)
 
+    @property
+    def _family(self) -> Family:
+        """That of the fit, whatever the arguments have become since."""
+        return self._fit.predictor.model.family
+
+    def _made(self, family: type[Family], classes: int = 0) -> Family:
+        """The family of one target with the argument `auxiliary`, checked where it has an effect."""
+        auxiliary = getattr(self, "auxiliary", "")
+        if family.auxiliaries:
+            check_choice("auxiliary", auxiliary, family.auxiliaries)
+        return family.of_target(auxiliary, classes)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fit")
 

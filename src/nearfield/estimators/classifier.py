@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
 from nearfield.families import FAMILIES, names_for
-from nearfield.families.classes import SITES
 from nearfield.fitting import Fit
 from nearfield.persistence import ModelFileError, require
 from nearfield.validation import check_choice, refuse_not_finite, refuse_text
@@ -104,7 +103,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
         sample_weight : (n,) how often each row counts: a row of weight 2 is that row twice, of weight 0 is left out.
         """
-        check_choice("auxiliary", self.auxiliary, SITES)
         check_choice("class_kernels", self.class_kernels, ("shared", "own"))
         settings = self._settings(structure=self.class_kernels)
         self._target_names = names_of(y)
@@ -116,7 +114,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             )
         K = len(self.classes_)
         every: list[Any] = [FAMILIES[name] for name in names_for("GPClassifier", ("label",))]
-        family = next(own for own in every if own.suits(K))(K, self.auxiliary)
+        family = self._made(next(own for own in every if own.suits(K)), K)
         self._learn(X, family.observe(labels, weights), family, settings)
         return self
 
@@ -124,8 +122,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         """Append rows without training again; their labels must be among `classes_`."""
         check_is_fitted(self)
         X, y, weights = self._validated_rows(X, y, sample_weight, reset=False)
-        family: Any = self._fit.predictor.model.family
-        self._append(X, family.observe(self._labels(y), weights))
+        self._append(X, self._family.observe(self._labels(y), weights))
         return self
 
     def _validated_rows(
@@ -154,7 +151,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def _adopt(self, fit: Fit) -> None:
         super()._adopt(fit)
-        self.class_counts_: np.ndarray = fit.predictor.rows.observed["counts"].sum(axis=0)
+        seen = fit.predictor.rows.observations
+        labels = self._family.values(seen.observed)
+        self.class_counts_: np.ndarray = np.bincount(labels, seen.weights, minlength=self._family.classes)
         self.class_shares_: np.ndarray = self.class_counts_ / self.class_counts_.sum()
 
     # --- predicting -------------------------------------------------------------------------------------------------
@@ -189,7 +188,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         if "_loo" not in self.__dict__:
             predictor = self._fit.predictor
             p = predictor.left_out().p
-            seen = (p * predictor.rows.observations.observed["counts"]).sum(axis=1)
+            labels = self._family.values(predictor.rows.observations.observed)
+            seen = p[np.arange(len(p)), labels]
             self._loo = LeftOutClasses(p[self._places], np.log(np.maximum(seen, 1e-300))[self._places])
         return self._loo
 
@@ -203,9 +203,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
         labels, kind = require(fields, "classes", list), require(fields, "kind", str)
-        counts = fit.predictor.rows.observed.get("counts", np.zeros((0, 0)))
-        if len(labels) != counts.shape[1] or not all(isinstance(label, str | int | float | bool) for label in labels):
-            raise ModelFileError(f"its {len(labels)} labels do not fit its counts")
+        if len(labels) != fit.predictor.model.family.classes or not all(
+            isinstance(label, str | int | float | bool) for label in labels
+        ):
+            raise ModelFileError(f"its {len(labels)} labels do not fit its classes")
         self.classes_ = _classes(labels, kind)
         self._target = None
 

@@ -144,14 +144,14 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self._column = np.asarray(y).shape[1:] == (1,)
         X, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=True)
         made: Any = FAMILIES[self.likelihood]
-        family = made() if y.ndim == 1 else made.of_outputs(y.shape[1], alike=self.outputs == "shared")
+        family = self._made(made) if y.ndim == 1 else made.of_outputs(y.shape[1], alike=self.outputs == "shared")
         if y.ndim == 2:
             structure = {"lmc": "mixed", "independent": "own", "shared": "shared"}[self.outputs]
             settings = replace(settings, structure=structure, latents=int(self.n_latents or y.shape[1]))
         if self.objective != "loo" and not family.exact_sites:
             raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
         _warn_of_constants(y)
-        observed = family.observe(y, weights, noise)
+        observed = family.observe(y, weights, noise_variance=noise)
         together = None if groups is None else _groups(groups, kept, join_equal(family, X, observed))
         self._learn(X, observed, family.with_rows(observed), settings, together)
         return self
@@ -160,8 +160,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """Append rows without training again: the predictions of a model of all rows with these hyper-parameters."""
         check_is_fitted(self)
         X, y, weights, noise, _ = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
-        family: Any = self._fit.predictor.model.family
-        self._append(X, family.observe(y, weights, noise))
+        self._append(X, self._family.observe(y, weights, noise_variance=noise))
         return self
 
     def _validated_rows(
@@ -328,11 +327,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         check_is_fitted(self)
         if "_loo" not in self.__dict__:
             target, predictor = self._target, self._fit.predictor
-            predicted, observed = predictor.left_out(), predictor.rows.observed
-            mean, y = target.undo(predicted.loc), target.undo(observed["y"])
-            residual = np.where(observed.get("present", True), y - mean, np.nan)
+            predicted, observed = predictor.left_out(), predictor.rows.observations.observed
+            mean, y = target.undo(predicted.loc), target.undo(self._family.values(observed))
             std = predicted.scale * target.scale * predictor.head.unit_std
-            self._loo = LeftOutPredictions(*(self._shaped(part[self._places]) for part in (mean, std, residual)))
+            self._loo = LeftOutPredictions(*(self._shaped(part[self._places]) for part in (mean, std, y - mean)))
         return self._loo
 
     @property

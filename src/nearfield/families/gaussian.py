@@ -45,10 +45,12 @@ class Noisy(Family):
     def known_noise(self, observed: Observed) -> np.ndarray:
         return observed["known_noise"][..., None]
 
-    @staticmethod
-    def observe(y: np.ndarray, weight: np.ndarray, known_noise: np.ndarray) -> dict[str, np.ndarray]:
-        """Arrays by name from targets, weights and known noise variances, (n,) each."""
-        return {"y": y, "weight": weight, "known_noise": known_noise}
+    def observe(self, y: np.ndarray, weight: np.ndarray, **given: Any) -> dict[str, np.ndarray]:
+        known = given.get("noise_variance")
+        return {"y": y, "weight": weight, "known_noise": np.zeros(y.shape) if known is None else known}
+
+    def values(self, observed: Observed) -> np.ndarray:
+        return observed["y"]
 
     def target_scaling(self, observed: Observed) -> Scaling | None:
         return Scaling.of(observed["y"], observed["weight"])
@@ -58,16 +60,15 @@ class Noisy(Family):
         known = observed["known_noise"] / scaling.scale / scaling.scale
         return {**observed, "y": scaling.apply(observed["y"]), "known_noise": known}
 
-    def plain_head(self, parameters: Parameters) -> RegressionHead:
-        """The head that the trained model itself implies."""
+    def plain_head(self, observed: Observed, parameters: Parameters) -> RegressionHead:
         return RegressionHead()
 
     robust: bool = False
     """whether outliers are no errors of ours when heads are judged"""
 
     def calibrator(self, observed: Observed, parameters: Parameters, calibrated: bool, unit: np.ndarray) -> Calibrator:
-        floor = target_floor(observed["y"])
-        return RegressionCalibrator(self.plain_head(parameters), calibrated, floor, float(unit), self.robust)
+        plain, floor = self.plain_head(observed, parameters), target_floor(observed["y"])
+        return RegressionCalibrator(plain, calibrated, floor, float(unit), self.robust)
 
     def left_out(self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray) -> Any:
         y = observations.observed["y"]

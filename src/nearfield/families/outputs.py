@@ -64,12 +64,13 @@ class GaussianOutputs(Family):
     def apart(self) -> Family:
         return type(self)(self.outputs, alike=True, complete=self.complete)
 
-    @staticmethod
-    def observe(y: np.ndarray, weight: np.ndarray, known_noise: np.ndarray) -> dict[str, np.ndarray]:
-        """Arrays by name from targets (n, P), NaN where missing, weights (n,), known noise variances (n, P)."""
-        there = ~np.isnan(y)
-        known = np.where(there, known_noise, 0.0)
+    def observe(self, y: np.ndarray, weight: np.ndarray, **given: Any) -> dict[str, np.ndarray]:
+        there, known = ~np.isnan(y), given.get("noise_variance")
+        known = np.where(there, 0.0 if known is None else known, 0.0)
         return {"y": np.where(there, y, 0.0), "present": there, "weight": weight, "known_noise": known}
+
+    def values(self, observed: Observed) -> np.ndarray:
+        return np.where(observed["present"], observed["y"], np.nan)
 
     def target_scaling(self, observed: Observed) -> Scaling | None:
         """Each output by the values it has."""
@@ -144,8 +145,12 @@ class GaussianOutputs(Family):
         y, there = observed["y"], observed["present"]
         units = np.broadcast_to(unit, (self.outputs,)).tolist()
         floors = [target_floor(y[there[:, p], p]) for p in range(self.outputs)]
-        each = (RegressionCalibrator(RegressionHead(), calibrated, *own) for own in zip(floors, units, strict=True))
-        return OutputsCalibrator(tuple(each))
+        heads = self.plain_head(observed, parameters).heads
+        each = zip(heads, [calibrated] * self.outputs, floors, units, strict=True)
+        return OutputsCalibrator(tuple(RegressionCalibrator(*own) for own in each))
+
+    def plain_head(self, observed: Observed, parameters: Parameters) -> OutputHeads:
+        return OutputHeads((RegressionHead(),) * self.outputs)
 
     def left_out(self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray) -> Any:
         y, there = observations.observed["y"], observations.observed["present"]

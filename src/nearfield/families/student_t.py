@@ -42,7 +42,7 @@ class StudentT(Noisy):
         """By medians, which outliers do not move."""
         return Scaling.robust(observed["y"], observed["weight"])
 
-    def plain_head(self, parameters: Parameters) -> RegressionHead:
+    def plain_head(self, observed: Observed, parameters: Parameters) -> RegressionHead:
         return RegressionHead(df=max(SMALLEST_DF, float(np.exp(parameters["log_df"]))))
 
     def initial_state(self, observed: Observed) -> np.ndarray:
