@@ -43,7 +43,6 @@ class Laplace(Noisy):
     """y = f + Laplace noise of learned variance. Noise that is known beside it is Gaussian."""
 
     name = "laplace"
-    learned = MappingProxyType({"noise_std": "noise_std_", "kernel_scale": "kernel_scale_"})
     patient = True
     state_size = 1
     parameters = MappingProxyType({"log_noise": Parameter(math.log(0.1), math.log(1e-6), math.log(10.0))})

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
-from nearfield.families import FAMILIES, names_for
+from nearfield.families import FAMILIES, Family, names_for
 from nearfield.fitting import Fit
 from nearfield.persistence import ModelFileError, require
 from nearfield.validation import check_choice, refuse_not_finite, refuse_text
@@ -33,6 +33,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ----------
     kernel : "matern52", "matern32", "matern12", "rbf" or "rational_quadratic"; one length scale per column.
     k : number of neighbours to predict from, or "auto": chosen on left-out training rows, up to 512.
+    likelihood : "auto", "bernoulli" for two classes and "one_against_all" for more; or one of them by name, the second
+        also for two classes.
     auxiliary : how labels become Gaussian sites. "tied": one weight for all rows, learned; all classes share one
         factorisation. "conjugate": a weight for each row and class, from its own moments. "lognormal": the paper's,
         learned by stochastic gradients.
@@ -66,6 +68,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         kernel: str = DEFAULTS.kernel,
         k: int | str = DEFAULTS.k,
         *,
+        likelihood: str = "auto",
         auxiliary: str = "tied",
         class_kernels: str = "shared",
         predictive: str = DEFAULTS.predictive,
@@ -82,6 +85,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ) -> None:
         self.kernel = kernel
         self.k = k
+        self.likelihood = likelihood
         self.auxiliary = auxiliary
         self.class_kernels = class_kernels
         self.predictive = predictive
@@ -103,6 +107,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
         sample_weight : (n,) how often each row counts: a row of weight 2 is that row twice, of weight 0 is left out.
         """
+        check_choice("likelihood", self.likelihood, ("auto", *names_for("GPClassifier", ("label",))))
         check_choice("class_kernels", self.class_kernels, ("shared", "own"))
         settings = self._settings(structure=self.class_kernels)
         self._target_names = names_of(y)
@@ -112,11 +117,17 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             raise ValueError(
                 f"only one class is present ({self.classes_[0]!r}): at least two are needed to tell them apart."
             )
-        K = len(self.classes_)
-        every: list[Any] = [FAMILIES[name] for name in names_for("GPClassifier", ("label",))]
-        family = self._made(next(own for own in every if own.suits(K)), K)
+        family = self._made(self._chosen(len(self.classes_)), len(self.classes_))
         self._learn(X, family.observe(labels, weights), family, settings)
         return self
+
+    def _chosen(self, classes: int) -> type[Family]:
+        """The family that was asked for, or the first that is for so many classes."""
+        names = names_for("GPClassifier", ("label",)) if self.likelihood == "auto" else (self.likelihood,)
+        suited = [FAMILIES[name] for name in names if FAMILIES[name].suits(classes)]
+        if not suited:
+            raise ValueError(f"likelihood is {self.likelihood!r}, which is not for {classes} classes: use 'auto'.")
+        return suited[0]
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Append rows without training again; their labels must be among `classes_`."""

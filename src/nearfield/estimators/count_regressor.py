@@ -14,7 +14,6 @@ from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, 
 from nearfield.estimators.regressor import LeftOutPredictions
 from nearfield.families import FAMILIES, Family, Observed, names_for
 from nearfield.fitting import Fit
-from nearfield.persistence import ModelFileError
 from nearfield.validation import check_choice, refuse_missing_target, refuse_not_finite, refuse_text
 
 
@@ -50,6 +49,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     summary_ : what the fit did; `print(model.summary_)`.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
+
+    dispersion_: float | None
 
     def __init__(
         self,
@@ -127,9 +128,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         observed = family.observe(np.asarray(y, dtype=np.float64), weights, **_given(family, exposure, trials))
         return X[kept], {name: values[kept] for name, values in observed.items()}
 
-    def _adopt(self, fit: Fit) -> None:
-        super()._adopt(fit)
-        self.dispersion_: float | None = fit.predictor.head.dispersion
+    def _always_learned(self, fit: Fit) -> dict[str, Any]:
+        return {"dispersion_": None}
 
     def _baseline(self) -> dict[str, float]:
         """What a prediction that ignores the inputs is made of, from the training rows."""
@@ -141,8 +141,6 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         return {"given": self._given_names}, {}
 
     def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
-        if fit.predictor.model.family.name != self.likelihood:
-            raise ModelFileError(f"its likelihood is not the {self.likelihood!r} of its parameters")
         given = fields.get("given", [])
         self._given_names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
         self._target = None

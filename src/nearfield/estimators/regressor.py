@@ -19,7 +19,6 @@ from nearfield.model_file import pack_scaling, unpack_scaling
 from nearfield.neighbours import build_index
 from nearfield.neighbours.copies import near_copies
 from nearfield.objectives import OBJECTIVES, ORDERINGS
-from nearfield.persistence import ModelFileError
 from nearfield.rows import Joined, join_equal
 from nearfield.scaling import Scaling
 from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_not_finite, refuse_text
@@ -81,6 +80,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
     summary_ : what the fit did; `print(model.summary_)`.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
+
+    kernel_scale_: Any
+    noise_std_: Any
+    df_: float
 
     def __init__(
         self,
@@ -210,17 +213,18 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def _adopt(self, fit: Fit) -> None:
         super()._adopt(fit)
-        model, target = fit.predictor.model, self._target
-        p, several = model.parameters, target.scale.ndim == 1
+        p, target = fit.predictor.model.parameters, self._target
         self.n_outputs_ = target.scale.size
         self.target_mean_, self.target_std_ = _plain(target.centre), _plain(target.scale)
-        scale, noise = np.sqrt(model.scale2) * target.scale, np.sqrt(model.noise) * target.scale
-        self.kernel_scale_ = scale if several else float(scale[0])
-        self.noise_std_ = noise if several else float(noise[0])
         self.mixing_ = p["mixing"] * target.scale[:, None] if "mixing" in p else None
-        self.df_ = float(np.exp(p["log_df"])) if "log_df" in p else np.inf
         slopes = p.get("mean_slopes")
         self.mean_slopes_ = None if slopes is None else self._slopes(slopes, fit.inputs)
+
+    def _always_learned(self, fit: Fit) -> dict[str, Any]:
+        model, unit = fit.predictor.model, self._target.scale
+        scale, noise = np.sqrt(model.scale2) * unit, np.sqrt(model.noise) * unit
+        scale, noise = (values if unit.ndim else float(values[0]) for values in (scale, noise))
+        return {"kernel_scale_": scale, "noise_std_": noise, "df_": np.inf}
 
     def _slopes(self, slopes: np.ndarray, inputs: Scaling) -> np.ndarray:
         """Slopes of a linear mean in the units of the data: (d,), or (P, d)."""
@@ -236,11 +240,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
         family = fit.predictor.model.family
-        several = family.kind == "numbers"
-        if family.estimator != "GPRegressor" or family.likelihood != self.likelihood:
-            raise ModelFileError(f"its likelihood is not the {self.likelihood!r} of its parameters")
         self._column = fields.get("column") is True
-        self._target = unpack_scaling(arrays, "target", (family.latents,) if several else ())
+        self._target = unpack_scaling(arrays, "target", (family.latents,) if family.kind == "numbers" else ())
 
     # --- predicting -------------------------------------------------------------------------------------------------
 

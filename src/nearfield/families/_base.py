@@ -355,6 +355,16 @@ class Family(ABC):
     def unpacked_head(self, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
         """The head that its `packed` took apart, or a ModelFileError."""
 
+    def learned_values(
+        self, parameters: Parameters, scale2: np.ndarray, head: Any, unit: np.ndarray
+    ) -> dict[str, float | np.ndarray]:
+        """What was learned, by name, in the user's units: `nearfield info` tells it, and the estimator has it as
+        attributes, with an underscore behind the names. A number each, of several targets an array (P,).
+
+        scale2 (S,): the prior variance of the latent functions; unit: of the target, in the user's units.
+        """
+        return {}
+
     # --- file -------------------------------------------------------------------------------------------------------
 
     def described(self) -> dict[str, Any]:
@@ -381,8 +391,6 @@ class Family(ABC):
 
         return scipy.stats.norm(np.full(n, numbers["mean"]), numbers["std"])
 
-    learned: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """what `nearfield info` tells of the parameters, and the attributes of the estimator that have it"""
     baseline_names: ClassVar[tuple[str, ...]] = ("mean", "std")
     """what these numbers are called"""
     scores: ClassVar[type[Scores] | type[CountScores]] = Scores

@@ -269,7 +269,6 @@ class NegativeBinomial(Counts):
     name = "negative_binomial"
     task = "counts"
     given = ("exposure",)
-    learned = MappingProxyType({"dispersion": "dispersion_"})
     baseline_names = ("rate", "dispersion")
     dispersed = True
     arrays = MappingProxyType({"count": (), "log_exposure": (), "weight": ()})
@@ -300,6 +299,11 @@ class NegativeBinomial(Counts):
         assert head.dispersion is not None
         log_odds = predicted.mean + observed["log_exposure"] - math.log(head.dispersion)
         return CountDistribution.negative_binomial(log_odds, predicted.variance, head.dispersion)
+
+    def learned_values(
+        self, parameters: Parameters, scale2: np.ndarray, head: Any, unit: np.ndarray
+    ) -> dict[str, float | np.ndarray]:
+        return {"dispersion": head.dispersion}
 
     def given_arrays(self, n: int, **given: Any) -> dict[str, np.ndarray]:
         exposure = given.get("exposure")

@@ -63,6 +63,12 @@ class Noisy(Family):
     def plain_head(self, observed: Observed, parameters: Parameters) -> RegressionHead:
         return RegressionHead()
 
+    def learned_values(
+        self, parameters: Parameters, scale2: np.ndarray, head: Any, unit: np.ndarray
+    ) -> dict[str, float | np.ndarray]:
+        noise, scale = np.sqrt(self.noise(parameters, scale2)) * unit, np.sqrt(scale2) * unit
+        return {"noise_std": float(noise[0]), "kernel_scale": float(scale[0])}
+
     robust: bool = False
     """whether outliers are no errors of ours when heads are judged"""
 
@@ -82,7 +88,6 @@ class Gaussian(Noisy):
     """y = f + noise. The sites are the observations themselves."""
 
     name = "gaussian"
-    learned = MappingProxyType({"noise_std": "noise_std_", "kernel_scale": "kernel_scale_"})
     exact_sites = True
     parameters = MappingProxyType({"log_noise": LOG_NOISE})
 

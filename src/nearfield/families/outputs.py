@@ -152,6 +152,12 @@ class GaussianOutputs(Family):
     def plain_head(self, observed: Observed, parameters: Parameters) -> OutputHeads:
         return OutputHeads((RegressionHead(),) * self.outputs)
 
+    def learned_values(
+        self, parameters: Parameters, scale2: np.ndarray, head: Any, unit: np.ndarray
+    ) -> dict[str, float | np.ndarray]:
+        noise = np.sqrt(self.noise(parameters, scale2))
+        return {"noise_std": noise * unit, "kernel_scale": np.sqrt(scale2) * unit}
+
     def left_out(self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray) -> Any:
         y, there = observations.observed["y"], observations.observed["present"]
         return LeftOutOutputs(ks, moments, y, np.broadcast_to(noise, y.shape), there, observations.weights)
