@@ -57,7 +57,7 @@ def _noisy(made, noise):
     def variants(f, weight, rng):
         n = len(f)
         y = f + 0.3 * noise(rng, n)
-        return {"": (made(), made.observe(y, weight, np.where(rng.random(n) < 0.5, 0.0, 0.05)))}
+        return {"": (made(), made().observe(y, weight, noise_variance=np.where(rng.random(n) < 0.5, 0.0, 0.05)))}
 
     return variants
 
@@ -87,7 +87,7 @@ def _outputs(f, weight, rng):
         ("alike-gaps", gaps, known, True),
     ):
         family = GaussianOutputs(3, alike, complete=True)
-        observed = family.observe(y, weight, noise)
+        observed = family.observe(y, weight, noise_variance=noise)
         found[word] = (family.with_rows(observed), observed)
     return found
 

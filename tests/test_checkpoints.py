@@ -96,7 +96,7 @@ def test_a_fit_without_a_seed_is_resumed_with_the_one_it_drew(path, monkeypatch)
     seed = read_file(path)[1]["seed"]
     resumed = model.fit(X, y).predict(X)
     family, scaling = model._fit.predictor.model.family, model._target
-    observed = family.standardised(family.observe(y, np.ones(200), np.zeros(200)), scaling)
+    observed = family.standardised(family.observe(y, np.ones(200)), scaling)
     again = fitting.fit(X, observed, family, model._settings(), fitting.Watch(asked_seed=seed), unit=scaling.scale)
     loc = again.predictor.predict(X, again.inputs)[0].loc
     np.testing.assert_array_equal(scaling.undo(loc), resumed)

@@ -414,7 +414,8 @@ def test_one_output_with_all_the_same_noise_is_gaussian():
     given = case("gaussian:")
     o = given.observed
     two = GaussianOutputs(2, alike=True)
-    both = two.observe(np.stack([o["y"], -o["y"]], axis=1), o["weight"], np.stack([o["known_noise"]] * 2, axis=1))
+    known = np.stack([o["known_noise"]] * 2, axis=1)
+    both = two.observe(np.stack([o["y"], -o["y"]], axis=1), o["weight"], noise_variance=known)
     one = left_out_moments(*initial(Gaussian(), given.X, o))
     pair = left_out_moments(*initial(two.with_rows(both), given.X, both))
     for p, sign in ((0, 1), (1, -1)):
@@ -524,9 +525,9 @@ def test_rows_that_are_all_alike_are_constant(which):
 def test_outputs_that_are_constant_where_they_are_there_are_constant():
     family = GaussianOutputs(2)
     y = np.array([[1.0, np.nan], [1.0, 2.0], [np.nan, 2.0]])
-    assert family.constant(family.observe(y, np.ones(3), np.zeros((3, 2))))
+    assert family.constant(family.observe(y, np.ones(3)))
     y[0, 0] = 0.0
-    assert not family.constant(family.observe(y, np.ones(3), np.zeros((3, 2))))
+    assert not family.constant(family.observe(y, np.ones(3)))
 
 
 @pytest.mark.parametrize("how", ["curvature", "conjugate"])
@@ -693,6 +694,30 @@ def test_what_cannot_be_mixed_says_so():
                 family.apart()
             with pytest.raises(NotImplementedError, match="only several real outputs"):
                 family.initial_mixing({}, 2)
+
+
+@pytest.mark.parametrize("which", CASES)
+def test_what_was_observed_has_its_values_back(which):
+    """`values` undoes `observe`, and `given_of` undoes `given_arrays`."""
+    given = case(which, 20)
+    family, rng = given.family, np.random.default_rng(1)
+    beside = {"exposure": rng.uniform(0.5, 2, 20), "trials": rng.integers(5, 9, 20).astype(float)}
+    beside = {name: beside[name] for name in family.given}
+    y = {
+        "number": rng.standard_normal(20),
+        "numbers": np.where(rng.random((20, 3)) < 0.3, np.nan, rng.standard_normal((20, 3))),
+        "count": rng.integers(0, 5, 20).astype(float),
+        "label": rng.integers(0, max(family.classes, 1), 20),
+    }[family.kind]
+    observed = family.observe(y, rng.uniform(0.5, 2, 20), **beside)
+    assert set(observed) == set(family.arrays)
+    family.check(observed)
+    np.testing.assert_array_equal(family.values(observed), y)
+    alone = family.given_arrays(20, **beside)
+    for name, values in alone.items():
+        np.testing.assert_array_equal(values, observed[name])
+    for name, values in family.given_of(observed).items():
+        np.testing.assert_allclose(values, beside[name], rtol=1e-14)
 
 
 def test_cases_are_of_their_families():

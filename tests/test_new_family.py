@@ -43,7 +43,6 @@ class Laplace(Noisy):
     """y = f + Laplace noise of learned variance. Noise that is known beside it is Gaussian."""
 
     name = "laplace"
-    learned = MappingProxyType({"noise_std": "noise_std_", "kernel_scale": "kernel_scale_"})
     patient = True
     state_size = 1
     parameters = MappingProxyType({"log_noise": Parameter(math.log(0.1), math.log(1e-6), math.log(10.0))})
@@ -160,7 +159,7 @@ def test_the_score_equals_quadrature(residual, variance):
 def test_slopes_equal_finite_differences():
     rng = np.random.default_rng(0)
     p = {"log_noise": np.array(-2.0)}
-    observed = Laplace.observe(rng.standard_normal(9), np.ones(9), np.full(9, 0.01))
+    observed = Laplace().observe(rng.standard_normal(9), np.ones(9), noise_variance=np.full(9, 0.01))
     mean, variance = rng.standard_normal((9, 1)), rng.uniform(0.05, 2, (9, 1))
     state, scale2, h = rng.uniform(0.1, 2, (9, 1, 1)), np.array([1.3]), 1e-5
     found = Laplace().score(observed, mean, variance, p)

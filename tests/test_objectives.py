@@ -95,7 +95,7 @@ def test_slopes_of_every_objective_equal_finite_differences(objective, mean):
 
 
 def univariate(X, y):
-    rows = Rows.of(Gaussian(), X, Gaussian.observe(y, np.ones(len(y)), np.zeros(len(y))))
+    rows = Rows.of(Gaussian(), X, Gaussian().observe(y, np.ones(len(y))))
     return Model.initial(Gaussian(), Shared(find_kernel("matern52"), 1, X.shape[1], 1), MEANS["constant"]), rows
 
 

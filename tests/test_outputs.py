@@ -175,7 +175,7 @@ def test_a_row_of_weight_two_is_that_row_twice(outputs):
     family = GaussianOutputs(3, alike=outputs == "shared", complete=True)
     found = []
     for which, w in ((np.arange(30), weights), (twice, np.ones(32))):
-        observed = family.observe(Y[which], w, np.zeros((len(which), 3)))
+        observed = family.observe(Y[which], w)
         model = Model.initial(family, covariance_of(outputs, family, observed), MEANS["constant"])
         found.append(Sweeper(model, Rows.of(family, X[which], observed)).new(X[:5] + 0.1, 31))
     for name in ("mean", "variance"):
@@ -187,7 +187,7 @@ def test_a_row_of_weight_two_is_that_row_twice(outputs):
 def test_missing_entries_do_not_count(outputs):
     X, Y = robots(30, missing=0.4)
     family = GaussianOutputs(3, alike=outputs == "shared")
-    observed = family.observe(Y, np.ones(30), np.zeros((30, 3)))
+    observed = family.observe(Y, np.ones(30))
     model = Model.initial(family, covariance_of(outputs, family, observed), MEANS["constant"])
     swept = Sweeper(model, Rows.of(family, X, observed)).new(X[:2] + 0.01, 29)
     np.testing.assert_array_equal(swept.size, [(~np.isnan(Y)).sum(axis=0)] * 2)
@@ -210,7 +210,7 @@ def test_mixing_starts_at_the_correlations():
     _, Y = robots(500, missing=0.1, units=np.ones(3))
     family = GaussianOutputs(3)
     T = (Y - np.nanmean(Y, axis=0)) / np.nanstd(Y, axis=0)
-    observed = family.observe(T, np.ones(500), np.zeros((500, 3)))
+    observed = family.observe(T, np.ones(500))
     W = family.initial_mixing(observed, 3)
     np.testing.assert_allclose(W @ W.T, pd.DataFrame(T).corr(), atol=0.03)
     np.testing.assert_allclose(W, W.T, atol=1e-12)
@@ -317,7 +317,7 @@ def test_odd_data():
 
 def test_mistakes_are_named():
     X, Y = robots(40)
-    with pytest.raises(ValueError, match="only 'gaussian' takes several"):
+    with pytest.raises(ValueError, match="outputs: it takes one"):
         quick(likelihood="student_t").fit(X, Y)
     with pytest.raises(ValueError, match="outputs is 'mixed': expected one of 'lmc'"):
         quick(outputs="mixed").fit(X, Y)

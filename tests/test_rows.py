@@ -177,14 +177,16 @@ def _key(family, X, observed, groups, i):
 def test_what_differs_is_not_joined():
     X, ones = np.zeros((4, 2)), np.ones(4)
     y, known = np.array([1.0, 1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0, 0.5])
-    joined = join_equal(Gaussian(), X, Gaussian.observe(y, ones, known))
+    joined = join_equal(Gaussian(), X, Gaussian().observe(y, ones, noise_variance=known))
     assert sorted(joined.observed["weight"].tolist()) == [1, 1, 2]
     assert joined.row[0] == joined.row[1]
     assert len(set(joined.row.tolist())) == 3
     labels = OneAgainstAll(3)
     seen = join_equal(labels, X, labels.observe(np.array([0, 2, 2, 1]), ones))
     np.testing.assert_array_equal(seen.observed["counts"], [[1, 1, 2]])
-    zeros = join_equal(Gaussian(), np.array([[0.0], [-0.0]]), Gaussian.observe(y[:2], ones[:2], known[:2]))
+    zeros = join_equal(
+        Gaussian(), np.array([[0.0], [-0.0]]), Gaussian().observe(y[:2], ones[:2], noise_variance=known[:2])
+    )
     assert len(zeros.inputs) == 1
 
 
@@ -220,7 +222,7 @@ def _same(a, b):
 
 def test_a_row_that_counts_less_than_once_is_left_out_whole():
     family = Gaussian()
-    observed = family.observe(np.array([1.0, 2.0]), np.array([0.25, 1.5]), np.zeros(2))
+    observed = family.observe(np.array([1.0, 2.0]), np.array([0.25, 1.5]))
     rows = Rows.of(family, np.zeros((2, 1)), observed)
     np.testing.assert_array_equal(rows.observations.alone, [True, False])
     ids = np.tile(np.arange(2), (2, 1))

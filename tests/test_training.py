@@ -32,7 +32,7 @@ def make_rows(n=400, d=3, noise=0.1, seed=0, weights=None, known=0.0):
     y = np.sin(X[:, 0]) + 0.5 * X[:, 1] + noise * rng.standard_normal(n)
     y = (y - y.mean()) / y.std()
     weights = np.ones(n) if weights is None else np.asarray(weights, dtype=float)
-    return Rows.of(Gaussian(), X, Gaussian.observe(y, weights, np.broadcast_to(known, n)))
+    return Rows.of(Gaussian(), X, Gaussian().observe(y, weights, noise_variance=np.broadcast_to(known, n)))
 
 
 def new_model(d=3, kernel="matern52"):
@@ -288,7 +288,8 @@ def test_a_row_that_counts_twice_equals_the_row_twice():
     counts = np.random.default_rng(3).integers(1, 4, 12)
     rows = make_rows(12, weights=counts, known=np.linspace(0, 0.5, 12))
     again = np.repeat(np.arange(12), counts)
-    single = Gaussian.observe(rows.observed["y"][again], np.ones(len(again)), rows.observed["known_noise"][again])
+    y, known = (rows.observed[name][again] for name in ("y", "known_noise"))
+    single = Gaussian().observe(y, np.ones(len(again)), noise_variance=known)
     repeated = Rows.of(Gaussian(), rows.inputs[again], single)
     model = new_model()
     ours = Sweeper(model, rows).left_out(np.arange(12), np.array([12])).at(0)

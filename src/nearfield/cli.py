@@ -299,6 +299,8 @@ def _settings(
     own = {"predictive": predictive}
     if family.kind in ("number", "count"):
         own["likelihood"] = likelihood or family.name
+    if family.kind == "label":
+        own["likelihood"] = likelihood
     return {**own, "outputs": outputs} if family.kind == "numbers" else own
 
 

@@ -56,11 +56,11 @@ def check_targets(
 
 
 def _likelihoods() -> dict[str, str]:
-    """The likelihoods that can be asked for by name, and the task of each; classes have no choice."""
+    """The likelihoods that can be asked for by name, and the task of each."""
     from nearfield.families import tasks
 
     every = (family for families in tasks().values() for family in families)
-    return {family.name: family.task for family in every if family.kind != "label"}
+    return {family.name: family.task for family in every}
 
 
 def parse_task(task: str, likelihood: str | None, exposure: str | None, trials: str | None) -> str:

@@ -81,10 +81,9 @@ class NumberReport:
         return {"rows": self.scores.n, "model": self.scores.as_dict(), "constant": self.baseline.as_dict()}
 
     def description(self) -> dict[str, Any]:
-        learned = {name: getattr(self.model, attribute, None) for name, attribute in self.family.learned.items()}
         given = {name: getattr(self.target, name) for name in self.family.given}
         moments = {f"target_{name}": value for name, value in self._numbers.items() if self.family.kind == "number"}
-        every = {**given, **learned, **moments}
+        every = {**given, **self.model._learned, **moments}
         present = {name: value for name, value in every.items() if value is not None}
         return {"target": self.target.name, "likelihood": self.model.likelihood, **present}
 
@@ -148,14 +147,17 @@ class OutputsReport:
     def description(self) -> dict[str, Any]:
         model = self.model
         P = len(self.target.parts)
-        noises, scales = (np.broadcast_to(values, P).tolist() for values in (model.noise_std_, model.kernel_scale_))
-        learned = zip(self.target.parts, noises, scales, strict=True)
+        learned = {name: np.broadcast_to(values, P).tolist() for name, values in model._learned.items()}
         return {
             "likelihood": model.likelihood,
             "outputs": model.outputs,
             "targets": [
-                {"name": part.name, "noise_std": noise, "kernel_scale": scale, **(part.constant or self._moments(p))}
-                for p, (part, noise, scale) in enumerate(learned)
+                {
+                    "name": part.name,
+                    **(part.constant or self._moments(p)),
+                    **{name: values[p] for name, values in learned.items()},
+                }
+                for p, part in enumerate(self.target.parts)
             ],
         }
 
@@ -206,6 +208,7 @@ class ClassReport:
             "target": self.target.name,
             "auxiliary": self.model.auxiliary,
             "class_kernels": self.model.class_kernels,
+            **self.model._learned,
             "classes": [
                 {"label": label, "count": count, "share": share}
                 for label, count, share in zip(self._labels, counts, shares, strict=True)
@@ -325,7 +328,7 @@ def description_table(described: dict[str, Any], model: Any) -> str:
     shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in plain.items()}
     lines = [f"{name.replace('_', ' '):<14}{value}" for name, value in shown.items()]
     if "targets" in described:
-        lines += ["", *_table("target", described["targets"], ("mean", "std", "noise_std", "kernel_scale"))]
+        lines += ["", *_table("target", described["targets"], [*described["targets"][0]][1:])]
     if "classes" in described:
         rows = [(str(c["label"]), f"{c['count']:,.10g}", f"{c['share']:.4f}") for c in described["classes"]]
         lines += ["", *_columns(("class", "rows", "share"), rows)]

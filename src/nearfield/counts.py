@@ -25,6 +25,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,6 +46,37 @@ _BLOCK = 4096  # points integrated at once
 _CRPS_NODES, _CRPS_WEIGHTS = gauss_legendre(24)
 _SHORT = 64  # the CRPS of a row with at most so many likely counts is summed count by count
 _HEAD = 16  # and otherwise only so many next to 0 (and to the number of trials)
+
+
+@runtime_checkable
+class CountPredictive(Protocol):
+    """What is used of predictive distributions over counts, one a row: those here, or a family's own."""
+
+    def __len__(self) -> int: ...
+
+    def logpmf(self, y: ArrayLike) -> Array:
+        """log P(count = y) (n,)."""
+        ...
+
+    def cdf(self, x: ArrayLike) -> Array:
+        """P(count <= x) (n,)."""
+        ...
+
+    def ppf(self, q: ArrayLike) -> Array:
+        """The smallest counts (n,) with cdf >= q."""
+        ...
+
+    def interval(self, confidence: float) -> tuple[Array, Array]:
+        """Ends (n,) of the central intervals that hold at least that probability."""
+        ...
+
+    def mean(self) -> Array: ...
+
+    def std(self) -> Array: ...
+
+    def crps_rows(self, y: ArrayLike) -> Array:
+        """Continuous ranked probability score (n,) of the counts y (n,); a ValueError for what is no count."""
+        ...
 
 
 @dataclass(frozen=True)

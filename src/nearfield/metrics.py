@@ -8,7 +8,7 @@ predictive distribution function, f its density and y the observed value, averag
     crps        mean of the integral over x of (F(x) - 1[x >= y])^2, in the units of y
     coverage    share of rows with y inside the central interval of a given probability
 
-Lower is better for the first three; coverage should equal the probability asked for. Of a `CountDistribution`, f is the
+Lower is better for the first three; coverage should equal the probability asked for. Of a `CountPredictive`, f is the
 probability of the count, the integral a sum over counts, loc the mean; see `CountScores` for its coverage.
 
 Predicted classes are probabilities p (n, K), one row a row, with y the number of the class seen, 0 to K - 1:
@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import poch
 
-from nearfield.counts import CountDistribution
+from nearfield.counts import CountPredictive
 
 LEVELS = (0.5, 0.9, 0.95)
 """Probabilities of the central intervals that `Scores` counts."""
@@ -194,11 +194,14 @@ class CountScores(_NumberSums):
     """
 
     @classmethod
-    def of(cls, y: ArrayLike, dist: CountDistribution, weights: ArrayLike | None = None) -> CountScores:
+    def of(cls, y: ArrayLike, dist: CountPredictive, weights: ArrayLike | None = None) -> CountScores:
         """Scores of one block: observed counts `y` (n,), predicted `dist` (n,), how often each row counts (n,)."""
         y = _observed(y)
-        if not isinstance(dist, CountDistribution):
-            raise ValueError(f"Got a prediction of kind {type(dist).__name__!r}; a CountDistribution is expected.")
+        if not isinstance(dist, CountPredictive):
+            raise ValueError(
+                f"Got a prediction of kind {type(dist).__name__!r}; a CountDistribution is expected, or another with "
+                "the methods of nearfield.counts.CountPredictive."
+            )
         _check_shape(y, (len(dist),))
         weights = _weights(y, weights)
         crps = dist.crps_rows(y)  # refuses what is no count

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from nearfield import fitting
-from nearfield.families import Family, Observed
+from nearfield.families import FAMILIES, Family, Observed
 from nearfield.fitting import Fit, Settings, Summary, Watch
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
@@ -65,6 +65,7 @@ class GPEstimator(BaseEstimator):
 
     kernel: str
     k: int | str
+    likelihood: str
     mean: str
     predictive: str
     max_steps: int
@@ -79,6 +80,7 @@ class GPEstimator(BaseEstimator):
     _places: np.ndarray  # (n,) the observation that each training row became
     _target: Any  # Scaling of a target that is standardised, else None
     _target_names: list[str] | None = None  # of the columns of y, where it had names
+    _learned: dict[str, Any]  # what the family learned, by name, as `nearfield info` tells it
     _table: dict[str, Any]  # how the command line read its table, where it fitted the model
 
     # --- fitting ----------------------------------------------------------------------------------------------------
@@ -112,7 +114,7 @@ class GPEstimator(BaseEstimator):
             return spelling
         if self.predictive in ("calibrated", "plain"):
             return self.predictive
-        if self.predictive == getattr(self, "likelihood", None):
+        if self.predictive in FAMILIES and self.predictive == self.likelihood:
             _warn_of_spelling(f"predictive={self.predictive!r}", "plain")
             return "plain"
         check_choice("predictive", self.predictive, ("calibrated", "plain"))
@@ -169,6 +171,18 @@ class GPEstimator(BaseEstimator):
                 self._loo = compute()
             return self._loo
 
+    @property
+    def _family(self) -> Family:
+        """That of the fit, whatever the arguments have become since."""
+        return self._fit.predictor.model.family
+
+    def _made(self, family: type[Family], classes: int = 0) -> Family:
+        """The family of one target with the argument `auxiliary`, checked where it has an effect."""
+        auxiliary = getattr(self, "auxiliary", "")
+        if family.auxiliaries:
+            check_choice("auxiliary", auxiliary, family.auxiliaries)
+        return family.of_target(auxiliary, classes)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fit")
 
@@ -204,6 +218,21 @@ class GPEstimator(BaseEstimator):
         self.feature_relevance_: dict[str, float] = dict(
             zip((str(name) for name in names), (1 / lengths).tolist(), strict=True)
         )
+        self._adopt_learned(fit)
+
+    def _adopt_learned(self, fit: Fit) -> None:
+        """What the family learned, as attributes: those of an earlier fit go, those that all families have stay."""
+        model = fit.predictor.model
+        unit = np.asarray(1.0) if self._target is None else self._target.scale
+        for name in self.__dict__.pop("_learned", {}):
+            self.__dict__.pop(f"{name}_", None)
+        self.__dict__.update(self._always_learned(fit))
+        self._learned = model.family.learned_values(model.parameters, model.scale2, fit.predictor.head, unit)
+        self.__dict__.update({f"{name}_": value for name, value in self._learned.items()})
+
+    def _always_learned(self, fit: Fit) -> dict[str, Any]:
+        """Attributes that the estimator has whatever the family learns."""
+        return {}
 
     # --- one safe file ----------------------------------------------------------------------------------------------
 
@@ -232,10 +261,11 @@ class GPEstimator(BaseEstimator):
         target, target_arrays = self._pack_target()
         names = getattr(self, "feature_names_in_", None)
         parameters = {name: plain(value) for name, value in self.get_params().items() if name not in _NOT_SAVED}
+        likelihood = self.likelihood if self.likelihood == "auto" else self._family.likelihood  # that of the fit
         own = {
             "estimator": {
                 "name": type(self).__name__,
-                "parameters": {**parameters, "predictive": self.summary_.predictive},
+                "parameters": {**parameters, "likelihood": likelihood, "predictive": self.summary_.predictive},
                 "columns": None if names is None else [str(name) for name in names],
             },
             "target": {**target, "names": self._target_names},
@@ -282,6 +312,9 @@ def _restore(cls: type[Self], header: dict[str, Any], arrays: dict[str, np.ndarr
     known = set(cls().get_params()) - set(_NOT_SAVED)
     model = cls(**{name: value for name, value in given.items() if name in known})
     fit = unpack(header, arrays)
+    family = fit.predictor.model.family
+    if family.estimator != cls.__name__ or model.likelihood not in ("auto", family.likelihood):
+        raise ModelFileError(f"its likelihood is not the {model.likelihood!r} of its parameters")
     d, columns = len(fit.inputs.scale), own.get("columns")
     model.n_features_in_ = d
     if columns is not None:

@@ -11,8 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
-from nearfield.families import FAMILIES, names_for
-from nearfield.families.classes import SITES
+from nearfield.families import FAMILIES, Family, names_for
 from nearfield.fitting import Fit
 from nearfield.persistence import ModelFileError, require
 from nearfield.validation import check_choice, refuse_not_finite, refuse_text
@@ -34,6 +33,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ----------
     kernel : "matern52", "matern32", "matern12", "rbf" or "rational_quadratic"; one length scale per column.
     k : number of neighbours to predict from, or "auto": chosen on left-out training rows, up to 512.
+    likelihood : "auto", "bernoulli" for two classes and "one_against_all" for more; or one of them by name, the second
+        also for two classes.
     auxiliary : how labels become Gaussian sites. "tied": one weight for all rows, learned; all classes share one
         factorisation. "conjugate": a weight for each row and class, from its own moments. "lognormal": the paper's,
         learned by stochastic gradients.
@@ -67,6 +68,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         kernel: str = DEFAULTS.kernel,
         k: int | str = DEFAULTS.k,
         *,
+        likelihood: str = "auto",
         auxiliary: str = "tied",
         class_kernels: str = "shared",
         predictive: str = DEFAULTS.predictive,
@@ -83,6 +85,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ) -> None:
         self.kernel = kernel
         self.k = k
+        self.likelihood = likelihood
         self.auxiliary = auxiliary
         self.class_kernels = class_kernels
         self.predictive = predictive
@@ -104,7 +107,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
         sample_weight : (n,) how often each row counts: a row of weight 2 is that row twice, of weight 0 is left out.
         """
-        check_choice("auxiliary", self.auxiliary, SITES)
+        check_choice("likelihood", self.likelihood, ("auto", *names_for("GPClassifier", ("label",))))
         check_choice("class_kernels", self.class_kernels, ("shared", "own"))
         settings = self._settings(structure=self.class_kernels)
         self._target_names = names_of(y)
@@ -114,18 +117,23 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             raise ValueError(
                 f"only one class is present ({self.classes_[0]!r}): at least two are needed to tell them apart."
             )
-        K = len(self.classes_)
-        every: list[Any] = [FAMILIES[name] for name in names_for("GPClassifier", ("label",))]
-        family = next(own for own in every if own.suits(K))(K, self.auxiliary)
+        family = self._made(self._chosen(len(self.classes_)), len(self.classes_))
         self._learn(X, family.observe(labels, weights), family, settings)
         return self
+
+    def _chosen(self, classes: int) -> type[Family]:
+        """The family that was asked for, or the first that is for so many classes."""
+        names = names_for("GPClassifier", ("label",)) if self.likelihood == "auto" else (self.likelihood,)
+        suited = [FAMILIES[name] for name in names if FAMILIES[name].suits(classes)]
+        if not suited:
+            raise ValueError(f"likelihood is {self.likelihood!r}, which is not for {classes} classes: use 'auto'.")
+        return suited[0]
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Append rows without training again; their labels must be among `classes_`."""
         check_is_fitted(self)
         X, y, weights = self._validated_rows(X, y, sample_weight, reset=False)
-        family: Any = self._fit.predictor.model.family
-        self._append(X, family.observe(self._labels(y), weights))
+        self._append(X, self._family.observe(self._labels(y), weights))
         return self
 
     def _validated_rows(
@@ -154,7 +162,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def _adopt(self, fit: Fit) -> None:
         super()._adopt(fit)
-        self.class_counts_: np.ndarray = fit.predictor.rows.observed["counts"].sum(axis=0)
+        seen = fit.predictor.rows.observations
+        labels = self._family.values(seen.observed)
+        self.class_counts_: np.ndarray = np.bincount(labels, seen.weights, minlength=self._family.classes)
         self.class_shares_: np.ndarray = self.class_counts_ / self.class_counts_.sum()
 
     # --- predicting -------------------------------------------------------------------------------------------------
@@ -192,7 +202,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def _compute_loo(self) -> LeftOutClasses:
         predictor = self._fit.predictor
         p = predictor.left_out().p
-        seen = (p * predictor.rows.observations.observed["counts"]).sum(axis=1)
+        seen = p[np.arange(len(p)), self._family.values(predictor.rows.observations.observed)]
         return LeftOutClasses(p[self._places], np.log(np.maximum(seen, 1e-300))[self._places])
 
     # --- one safe file ----------------------------------------------------------------------------------------------
@@ -205,9 +215,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
         labels, kind = require(fields, "classes", list), require(fields, "kind", str)
-        counts = fit.predictor.rows.observed.get("counts", np.zeros((0, 0)))
-        if len(labels) != counts.shape[1] or not all(isinstance(label, str | int | float | bool) for label in labels):
-            raise ModelFileError(f"its {len(labels)} labels do not fit its counts")
+        if len(labels) != fit.predictor.model.family.classes or not all(
+            isinstance(label, str | int | float | bool) for label in labels
+        ):
+            raise ModelFileError(f"its {len(labels)} labels do not fit its classes")
         self.classes_ = _classes(labels, kind)
         self._target = None
 

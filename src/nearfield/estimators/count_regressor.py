@@ -9,13 +9,11 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nearfield.counts import CountDistribution
+from nearfield.counts import CountPredictive
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
 from nearfield.estimators.regressor import LeftOutPredictions
-from nearfield.families import FAMILIES, names_for
-from nearfield.families.counts import SITES
+from nearfield.families import FAMILIES, Family, Observed, names_for
 from nearfield.fitting import Fit
-from nearfield.persistence import ModelFileError
 from nearfield.validation import check_choice, refuse_missing_target, refuse_not_finite, refuse_text
 
 
@@ -51,6 +49,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     summary_ : what the fit did; `print(model.summary_)`.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
+
+    dispersion_: float | None
 
     def __init__(
         self,
@@ -97,13 +97,12 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         trials : (n,) binomial: how many trials the successes y are out of.
         """
         check_choice("likelihood", self.likelihood, names_for("GPCountRegressor", ("count",)))
-        check_choice("auxiliary", self.auxiliary, SITES)
+        family = self._made(FAMILIES[self.likelihood])
         settings = self._settings()
         self._target_names = names_of(y)
         self._given_names = [name for name, value in (("exposure", exposure), ("trials", trials)) if value is not None]
-        X, observed = self._validated_rows(X, y, sample_weight, exposure, trials, reset=True)
-        made: Any = FAMILIES[self.likelihood]
-        self._learn(X, observed, made(self.auxiliary), settings)
+        X, observed = self._validated_rows(family, X, y, sample_weight, exposure, trials, reset=True)
+        self._learn(X, observed, family, settings)
         return self
 
     def update(
@@ -111,12 +110,12 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     ) -> Self:
         """Append rows without training again."""
         check_is_fitted(self)
-        X, observed = self._validated_rows(X, y, sample_weight, exposure, trials, reset=False)
+        X, observed = self._validated_rows(self._family, X, y, sample_weight, exposure, trials, reset=False)
         self._append(X, observed)
         return self
 
     def _validated_rows(
-        self, X: Any, y: Any, sample_weight: Any, exposure: Any, trials: Any, reset: bool
+        self, family: Family, X: Any, y: Any, sample_weight: Any, exposure: Any, trials: Any, reset: bool
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """X (n, d) as finite float64 and what was observed there, without rows of weight zero."""
         refuse_text(X)
@@ -126,24 +125,11 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         )
         refuse_not_finite(X, getattr(self, "feature_names_in_", None))
         weights, kept = self._weights(sample_weight, X)
-        counts = {"count": np.asarray(y, dtype=np.float64), "weight": weights}
-        observed = {**counts, **self._given(len(y), exposure, trials)}
+        observed = family.observe(np.asarray(y, dtype=np.float64), weights, **_given(family, exposure, trials))
         return X[kept], {name: values[kept] for name, values in observed.items()}
 
-    def _given(self, n: int, exposure: Any, trials: Any) -> dict[str, np.ndarray]:
-        """What the family needs beside counts and weights, for n rows."""
-        made: Any = FAMILIES[self.likelihood]
-        given = {"exposure": exposure, "trials": trials}
-        for name, value in given.items():
-            if value is not None and name not in made.given:
-                takes = " and ".join(made.given) or "neither"
-                raise ValueError(f"{name} was given, but the likelihood is {self.likelihood!r}: it takes {takes}.")
-        found: dict[str, np.ndarray] = made.observe(n, {name: given[name] for name in made.given})
-        return found
-
-    def _adopt(self, fit: Fit) -> None:
-        super()._adopt(fit)
-        self.dispersion_: float | None = fit.predictor.head.dispersion
+    def _always_learned(self, fit: Fit) -> dict[str, Any]:
+        return {"dispersion_": None}
 
     def _baseline(self) -> dict[str, float]:
         """What a prediction that ignores the inputs is made of, from the training rows."""
@@ -155,8 +141,6 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         return {"given": self._given_names}, {}
 
     def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
-        if fit.predictor.model.family.name != self.likelihood:
-            raise ModelFileError(f"its likelihood is not the {self.likelihood!r} of its parameters")
         given = fields.get("given", [])
         self._given_names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
         self._target = None
@@ -186,18 +170,19 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
             return dist.ppf(float(probabilities))
         return np.stack([dist.ppf(float(p)) for p in probabilities], axis=1)
 
-    def predict_dist(self, X: Any, *, exposure: Any = None, trials: Any = None) -> CountDistribution:
+    def predict_dist(self, X: Any, *, exposure: Any = None, trials: Any = None) -> CountPredictive:
         """The predictive distributions over counts, as one object over rows with scipy.stats' methods."""
         X = self._inputs(X)
-        given = self._given(len(X), exposure, trials)
-        predictor, family = self._fit.predictor, self._family
-        latent, _ = predictor.predict(X, self._fit.inputs)
-        dist: CountDistribution = family.distribution(latent, predictor.head, given)
-        return dist
+        given = self._family.given_arrays(len(X), **_given(self._family, exposure, trials))
+        predicted, _ = self._fit.predictor.predict(X, self._fit.inputs)
+        return self._distribution(predicted, given)
 
-    @property
-    def _family(self) -> Any:
-        return self._fit.predictor.model.family
+    def _distribution(self, predicted: Any, observed: Observed) -> CountPredictive:
+        predictor = self._fit.predictor
+        found: CountPredictive = self._family.distribution(
+            predicted, predictor.head, observed, predictor.model.parameters
+        )
+        return found
 
     def log_score(self, X: Any, y: Any, *, exposure: Any = None, trials: Any = None) -> float:
         """Mean log probability of the counts y (n,)."""
@@ -218,6 +203,16 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     def _compute_loo(self) -> LeftOutPredictions:
         predictor = self._fit.predictor
         observed = predictor.rows.observations.observed
-        dist = self._family.distribution(predictor.left_out(), predictor.head, observed)
-        found = (dist.mean(), dist.std(), observed["count"] - dist.mean())
+        dist = self._distribution(predictor.left_out(), observed)
+        found = (dist.mean(), dist.std(), self._family.values(observed) - dist.mean())
         return LeftOutPredictions(*(part[self._places] for part in found))
+
+
+def _given(family: Family, exposure: Any, trials: Any) -> dict[str, Any]:
+    """What the family takes of them, by name; a ValueError where it takes none."""
+    given = {"exposure": exposure, "trials": trials}
+    for name, value in given.items():
+        if value is not None and name not in family.given:
+            takes = " and ".join(family.given) or "neither"
+            raise ValueError(f"{name} was given, but the likelihood is {family.name!r}: it takes {takes}.")
+    return {name: given[name] for name in family.given if name in given}

@@ -19,7 +19,6 @@ from nearfield.model_file import pack_scaling, unpack_scaling
 from nearfield.neighbours import build_index
 from nearfield.neighbours.copies import near_copies
 from nearfield.objectives import OBJECTIVES, ORDERINGS
-from nearfield.persistence import ModelFileError
 from nearfield.rows import Joined, join_equal
 from nearfield.scaling import Scaling
 from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_not_finite, refuse_text
@@ -82,6 +81,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
 
+    kernel_scale_: Any
+    noise_std_: Any
+    df_: float
+
     def __init__(
         self,
         kernel: str = DEFAULTS.kernel,
@@ -143,36 +146,24 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self._target_names = names_of(y)
         self._column = np.asarray(y).shape[1:] == (1,)
         X, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=True)
-        family: Any = FAMILIES[self.likelihood]()
+        made: Any = FAMILIES[self.likelihood]
+        family = self._made(made) if y.ndim == 1 else made.of_outputs(y.shape[1], alike=self.outputs == "shared")
         if y.ndim == 2:
             structure = {"lmc": "mixed", "independent": "own", "shared": "shared"}[self.outputs]
             settings = replace(settings, structure=structure, latents=int(self.n_latents or y.shape[1]))
-            family = self._several(y.shape[1])
-        if self.objective != "loo" and (y.ndim == 2 or family.state_size):
+        if self.objective != "loo" and not family.exact_sites:
             raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
         _warn_of_constants(y)
-        observed = family.observe(y, weights, noise)
+        observed = family.observe(y, weights, noise_variance=noise)
         together = None if groups is None else _groups(groups, kept, join_equal(family, X, observed))
         self._learn(X, observed, family.with_rows(observed), settings, together)
         return self
-
-    def _several(self, outputs: int) -> Any:
-        """The family of several outputs."""
-        if self.likelihood != "gaussian":
-            raise ValueError(
-                f"likelihood is {self.likelihood!r} and y has {outputs} outputs: only 'gaussian' takes several. "
-                "Fit one model for each output, for example with sklearn.multioutput.MultiOutputRegressor."
-            )
-        (name,) = names_for("GPRegressor", ("numbers",))
-        made: Any = FAMILIES[name]
-        return made(outputs, alike=self.outputs == "shared", complete=True)
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
         """Append rows without training again: the predictions of a model of all rows with these hyper-parameters."""
         check_is_fitted(self)
         X, y, weights, noise, _ = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
-        family: Any = self._fit.predictor.model.family
-        self._append(X, family.observe(y, weights, noise))
+        self._append(X, self._family.observe(y, weights, noise_variance=noise))
         return self
 
     def _validated_rows(
@@ -217,17 +208,18 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def _adopt(self, fit: Fit) -> None:
         super()._adopt(fit)
-        model, target = fit.predictor.model, self._target
-        p, several = model.parameters, target.scale.ndim == 1
+        p, target = fit.predictor.model.parameters, self._target
         self.n_outputs_ = target.scale.size
         self.target_mean_, self.target_std_ = _plain(target.centre), _plain(target.scale)
-        scale, noise = np.sqrt(model.scale2) * target.scale, np.sqrt(model.noise) * target.scale
-        self.kernel_scale_ = scale if several else float(scale[0])
-        self.noise_std_ = noise if several else float(noise[0])
         self.mixing_ = p["mixing"] * target.scale[:, None] if "mixing" in p else None
-        self.df_ = float(np.exp(p["log_df"])) if "log_df" in p else np.inf
         slopes = p.get("mean_slopes")
         self.mean_slopes_ = None if slopes is None else self._slopes(slopes, fit.inputs)
+
+    def _always_learned(self, fit: Fit) -> dict[str, Any]:
+        model, unit = fit.predictor.model, self._target.scale
+        scale, noise = np.sqrt(model.scale2) * unit, np.sqrt(model.noise) * unit
+        scale, noise = (values if unit.ndim else float(values[0]) for values in (scale, noise))
+        return {"kernel_scale_": scale, "noise_std_": noise, "df_": np.inf}
 
     def _slopes(self, slopes: np.ndarray, inputs: Scaling) -> np.ndarray:
         """Slopes of a linear mean in the units of the data: (d,), or (P, d)."""
@@ -243,11 +235,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
         family = fit.predictor.model.family
-        several = family.name in names_for("GPRegressor", ("numbers",))
-        if family.estimator != "GPRegressor" or not (several or family.name == self.likelihood):
-            raise ModelFileError(f"its likelihood is not the {self.likelihood!r} of its parameters")
         self._column = fields.get("column") is True
-        self._target = unpack_scaling(arrays, "target", (family.latents,) if several else ())
+        self._target = unpack_scaling(arrays, "target", (family.latents,) if family.kind == "numbers" else ())
 
     # --- predicting -------------------------------------------------------------------------------------------------
 
@@ -292,7 +281,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         loc, scale, _ = self._located(X, uncertainty)
         unit = self._head.distribution(np.zeros(loc.shape[1:]), np.ones(loc.shape[1:]))
         z = np.stack([unit.ppf(p) for p in np.atleast_1d(probabilities)], axis=-1)  # (q,) or (P, q)
-        found = self._shaped_last(loc[..., None] + scale[..., None] * z)
+        found = self._shaped(loc[..., None] + scale[..., None] * z)
         return found[..., 0] if probabilities.ndim == 0 else found
 
     def predict_dist(self, X: Any, uncertainty: str = "observation") -> Any:
@@ -337,11 +326,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def _compute_loo(self) -> LeftOutPredictions:
         target, predictor = self._target, self._fit.predictor
-        predicted, observed = predictor.left_out(), predictor.rows.observed
-        mean, y = target.undo(predicted.loc), target.undo(observed["y"])
-        residual = np.where(observed.get("present", True), y - mean, np.nan)
+        predicted, observed = predictor.left_out(), predictor.rows.observations.observed
+        mean, y = target.undo(predicted.loc), target.undo(self._family.values(observed))
         std = predicted.scale * target.scale * predictor.head.unit_std
-        return LeftOutPredictions(*(self._shaped(part[self._places]) for part in (mean, std, residual)))
+        return LeftOutPredictions(*(self._shaped(part[self._places]) for part in (mean, std, y - mean)))
 
     @property
     def _head(self) -> Any:
@@ -352,11 +340,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return bool(self._target.scale.ndim == 1)
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
-        """(n, 1) instead of (n,) where y was."""
-        return values[:, None] if self._column else values
-
-    def _shaped_last(self, values: np.ndarray) -> np.ndarray:
-        """(n, 1, q) instead of (n, q) where y was (n, 1)."""
+        """(n, 1, ...) instead of (n, ...) where y was (n, 1)."""
         return values[:, None] if self._column else values
 
     def __sklearn_tags__(self) -> Any:

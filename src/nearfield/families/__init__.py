@@ -34,7 +34,15 @@ FAMILIES: dict[str, type[Family]] = {}
 
 
 def register(family: type[Family]) -> type[Family]:
-    """Make a family known: to the estimator that it names, to files and to the command line. A decorator, too."""
+    """Make a family known: to the estimator that it names, to files and to the command line. A decorator, too.
+
+    The same class may come again, also defined anew, as in a notebook; another one of the same name may not.
+    """
+    known = FAMILIES.get(family.name, family)
+    if (known.__module__, known.__qualname__) != (family.__module__, family.__qualname__):
+        raise ValueError(
+            f"the name {family.name!r} is taken by {known.__module__}.{known.__qualname__}: choose another."
+        )
     FAMILIES[family.name] = family
     return family
 

@@ -140,7 +140,35 @@ class Family(ABC):
     given: ClassVar[tuple[str, ...]] = ()
     """what a row must or may have beside the inputs to be predicted, as arguments of the estimator: exposure, trials"""
 
+    @property
+    def likelihood(self) -> str:
+        """What the estimator's argument `likelihood` is: the name, of several targets that of the family of one."""
+        return self.name
+
+    @classmethod
+    def of_target(cls, auxiliary: str = "", classes: int = 0) -> Family:
+        """The family of one target. auxiliary: the argument of the estimator; classes: of labels, how many."""
+        return cls()
+
+    @classmethod
+    def suits(cls, classes: int) -> bool:
+        """Whether a family of labels is for so many classes."""
+        return True
+
+    @classmethod
+    def of_outputs(cls, outputs: int, alike: bool) -> Family:
+        """The family of several targets of this kind; alike: all with the same kernel scale and noise level."""
+        raise ValueError(
+            f"likelihood is {cls.name!r} and y has {outputs} outputs: it takes one. Fit one model for each output, for "
+            "example with sklearn.multioutput.MultiOutputRegressor, or use likelihood='gaussian'."
+        )
+
+    auxiliaries: ClassVar[tuple[str, ...]] = ()
+    """what the estimator's argument `auxiliary` may be; without any it has no effect"""
+
     # --- its structure ----------------------------------------------------------------------------------------------
+    classes: int = 0
+    """of labels: how many, K"""
     latents: int = 1
     """latent functions, C"""
     shared_noise: bool = True
@@ -158,6 +186,9 @@ class Family(ABC):
     """numbers of each row on which its sites depend, A"""
     state_learned: bool = False
     """whether they are learned by gradients; else they follow from the row's own moments, `updated_state`"""
+    exact_sites: bool = False
+    """whether it has one latent function, and sites that are the observations themselves with Gaussian noise: only then
+    is the joint density of sites that of the rows, which `objective="mll"` and `"vecchia"` maximise"""
     parameters: Mapping[str, Parameter] = MappingProxyType({})
 
     @property
@@ -170,6 +201,27 @@ class Family(ABC):
     """names of the observed arrays, and the dimensions that each has behind the rows'"""
     additive: tuple[str, ...] = ("weight",)
     """those of which an observation takes its part away when it is left out"""
+
+    @abstractmethod
+    def observe(self, y: np.ndarray, weight: np.ndarray, **given: Any) -> dict[str, np.ndarray]:
+        """Arrays by name from what the estimator was given: targets, how often the rows count (n,), and the rest.
+
+        y: (n,), of several targets (n, P), NaN where missing; of labels the numbers of their classes. given: arguments
+        of the estimator by name, those in `given`, and of real targets `noise_variance` like y; None or absent where
+        the user gave none.
+        """
+
+    @abstractmethod
+    def values(self, observed: Observed) -> np.ndarray:
+        """The other way round: the targets y, NaN where missing; of labels the class of each observation."""
+
+    def given_arrays(self, n: int, **given: Any) -> dict[str, np.ndarray]:
+        """The part of `observe` that is known of n rows before they are predicted; a ValueError that helps."""
+        return {}
+
+    def given_of(self, observed: Observed) -> dict[str, np.ndarray]:
+        """The other way round: what the user gave, by name."""
+        return {}
 
     @abstractmethod
     def check(self, observed: Observed) -> None:
@@ -281,6 +333,10 @@ class Family(ABC):
 
     # --- head -------------------------------------------------------------------------------------------------------
 
+    def plain_head(self, observed: Observed, parameters: Parameters) -> Any:
+        """The head that the trained model itself implies, given the training rows."""
+        raise NotImplementedError
+
     @abstractmethod
     def calibrator(self, observed: Observed, parameters: Parameters, calibrated: bool, unit: np.ndarray) -> Calibrator:
         """How the head is fitted and judged, given the training rows; unit: of the target, in the user's units."""
@@ -289,9 +345,26 @@ class Family(ABC):
     def left_out(self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray) -> Any:
         """Left-out observations with their moments (b, q, C) and noise variances, as the calibrator wants them."""
 
+    def distribution(self, predicted: Any, head: Any, observed: Observed, parameters: Parameters) -> Any:
+        """Of counts: the predictive distributions of rows, a `counts.CountPredictive`, from what the head predicted.
+
+        observed: what `given_arrays` or `observe` said of the rows. Heads of numbers and labels do this themselves.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def unpacked_head(self, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
         """The head that its `packed` took apart, or a ModelFileError."""
+
+    def learned_values(
+        self, parameters: Parameters, scale2: np.ndarray, head: Any, unit: np.ndarray
+    ) -> dict[str, float | np.ndarray]:
+        """What was learned, by name, in the user's units: `nearfield info` tells it, and the estimator has it as
+        attributes, with an underscore behind the names. A number each, of several targets an array (P,).
+
+        scale2 (S,): the prior variance of the latent functions; unit: of the target, in the user's units.
+        """
+        return {}
 
     # --- file -------------------------------------------------------------------------------------------------------
 
@@ -319,8 +392,6 @@ class Family(ABC):
 
         return scipy.stats.norm(np.full(n, numbers["mean"]), numbers["std"])
 
-    learned: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """what `nearfield info` tells of the parameters, and the attributes of the estimator that have it"""
     baseline_names: ClassVar[tuple[str, ...]] = ("mean", "std")
     """what these numbers are called"""
     scores: ClassVar[type[Scores] | type[CountScores]] = Scores

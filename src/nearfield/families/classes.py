@@ -54,6 +54,7 @@ class Classes(Family):
     task = "classification"
     estimator = "GPClassifier"
     kind = "label"
+    auxiliaries = SITES
     baseline_names = ()
     patient = True
     initial_scale = 3.0  # log odds between -6 and 6
@@ -70,11 +71,18 @@ class Classes(Family):
         if how == "tied":
             self.parameters = {"log_ridge": Parameter(math.log(0.5), math.log(1e-4), math.log(1e2))}
 
-    def observe(self, labels: np.ndarray, weight: np.ndarray) -> dict[str, np.ndarray]:
-        """Arrays by name from the numbers of classes and weights, (n,) each."""
-        counts = np.zeros((len(labels), self.classes))
-        counts[np.arange(len(labels)), labels] = weight
+    @classmethod
+    def of_target(cls, auxiliary: str = "", classes: int = 0) -> Family:
+        made: Family = cls(classes, auxiliary)  # type: ignore[call-arg]
+        return made
+
+    def observe(self, y: np.ndarray, weight: np.ndarray, **given: Any) -> dict[str, np.ndarray]:
+        counts = np.zeros((len(y), self.classes))
+        counts[np.arange(len(y)), y] = weight
         return {"counts": counts}
+
+    def values(self, observed: Observed) -> np.ndarray:
+        return observed["counts"].argmax(axis=-1)
 
     def check(self, observed: Observed) -> None:
         counts = observed["counts"]
@@ -95,7 +103,7 @@ class Classes(Family):
     def places(self, row: np.ndarray, observed: Observed, joined: Observed) -> np.ndarray:
         """Observations are the classes seen at the first row, then those at the second, and so on."""
         number = np.cumsum(joined["counts"].ravel() > 0) - 1
-        return number[row * self.classes + observed["counts"].argmax(axis=1)]
+        return number[row * self.classes + self.values(observed)]
 
     def constant(self, observed: Observed) -> bool:
         return bool(((observed["counts"] > 0).sum(axis=0) > 0).sum() < 2)
@@ -198,11 +206,14 @@ class Classes(Family):
         return value.sum(axis=1), np.concatenate([by_location, by_log_scale], axis=1)
 
     def calibrator(self, observed: Observed, parameters: Parameters, calibrated: bool, unit: np.ndarray) -> Calibrator:
+        return ClassCalibrator(self.plain_head(observed, parameters), calibrated)
+
+    def plain_head(self, observed: Observed, parameters: Parameters) -> ClassHead:
         seen = observed["counts"].sum(axis=0)
-        return ClassCalibrator(seen / seen.sum(), self.latents, calibrated)
+        return ClassHead(seen / seen.sum(), offsets=np.zeros(self.latents))
 
     def left_out(self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray) -> Any:
-        return LeftOutLabels(ks, moments, observations.observed["counts"].argmax(axis=1), observations.weights)
+        return LeftOutLabels(ks, moments, self.values(observations.observed), observations.weights)
 
     def unpacked_head(self, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
         return ClassHead.unpacked(fields, arrays, self.classes, self.latents)
@@ -215,13 +226,7 @@ class Classes(Family):
         classes, how = require(fields, "classes", int), require(fields, "sites", str)
         if how not in SITES or not cls.suits(classes):
             raise ModelFileError(f"its family {cls.name!r} has {classes} classes and sites {how!r}")
-        made: Family = cls(classes, how)  # type: ignore[call-arg]
-        return made
-
-    @classmethod
-    def suits(cls, classes: int) -> bool:
-        """Whether the family is for so many classes."""
-        raise NotImplementedError
+        return cls.of_target(how, classes)
 
 
 class Bernoulli(Classes):

@@ -66,6 +66,7 @@ class Counts(Family):
 
     estimator = "GPCountRegressor"
     kind = "count"
+    auxiliaries = SITES
     patient = True
     state_size = 1
     scores = CountScores
@@ -146,14 +147,24 @@ class Counts(Family):
 
     def score(self, observed: Observed, mean: np.ndarray, variance: np.ndarray, parameters: Parameters) -> Score:
         dispersion = self.dispersion(parameters)
-        value, by_mean, by_variance, by_dispersion = self.log_mass(mean[:, 0], variance[:, 0], observed, dispersion)
+        value, by_mean, by_variance, by_dispersion = self.log_mass(
+            mean[:, 0], variance[:, 0], observed, dispersion, parameters
+        )
         slopes = {"log_dispersion": by_dispersion} if self.dispersed else {}
         return Score(value, by_mean[:, None], by_variance[:, None], slopes)
 
     def log_mass(
-        self, mean: np.ndarray, variance: np.ndarray, observed: Observed, dispersion: float | None
+        self,
+        mean: np.ndarray,
+        variance: np.ndarray,
+        observed: Observed,
+        dispersion: float | None,
+        parameters: Parameters,
     ) -> tuple[np.ndarray, ...]:
-        """log p (b,) of counts, and its slopes by the latent mean and variance (b,) and by the log dispersion."""
+        """log p (b,) of counts, and its slopes by the latent mean and variance (b,) and by the log dispersion.
+
+        The dispersion is that of a head, which may have refitted it.
+        """
         a, b, offset, gain = self._shape(observed, dispersion)
         wide = np.maximum(variance, _LEAST_VARIANCE)
         m = marginals.logistic(mean + offset, wide, a, b)
@@ -163,27 +174,26 @@ class Counts(Family):
         return m.value + constant, m.by_mean, by_variance, by_dispersion
 
     def calibrator(self, observed: Observed, parameters: Parameters, calibrated: bool, unit: np.ndarray) -> Calibrator:
-        return CountCalibrator(self.log_mass, self.distribution, self.dispersion(parameters), calibrated)
+        return CountCalibrator(self, parameters, self.plain_head(observed, parameters), calibrated, self.scores)
+
+    def plain_head(self, observed: Observed, parameters: Parameters) -> CountHead:
+        return CountHead(self.dispersion(parameters))
 
     def left_out(self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray) -> Any:
         return LeftOutCounts(ks, moments, observations.observed, observations.weights)
-
-    def distribution(self, latent: Latent, head: CountHead, observed: Observed) -> Any:
-        """The predictive distributions of counts, given the corrected moments of the latent function."""
-        raise NotImplementedError
 
     def unpacked_head(self, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
         return CountHead.unpacked(fields, self.dispersed)
 
     @classmethod
-    def observe(cls, n: int, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The arrays (n,) beside counts and weights, from what the user gave: arguments named in `given`."""
-        raise NotImplementedError
+    def of_target(cls, auxiliary: str = "", classes: int = 0) -> Family:
+        return cls(auxiliary)
 
-    @staticmethod
-    def given_of(observed: Observed) -> dict[str, np.ndarray]:
-        """The other way round: what the user gave, from the arrays."""
-        raise NotImplementedError
+    def observe(self, y: np.ndarray, weight: np.ndarray, **given: Any) -> dict[str, np.ndarray]:
+        return {"count": y, "weight": weight, **self.given_arrays(len(y), **given)}
+
+    def values(self, observed: Observed) -> np.ndarray:
+        return observed["count"]
 
     def described(self) -> dict[str, Any]:
         return {"sites": self.how}
@@ -228,17 +238,15 @@ class Binomial(Counts):
         y, n = observed["count"], observed["trials"]
         return gammaln(n + 1) - gammaln(y + 1) - gammaln(n - y + 1), np.zeros(y.shape)
 
-    def distribution(self, latent: Latent, head: CountHead, observed: Observed) -> Any:
-        return CountDistribution.binomial(latent.mean, latent.variance, observed["trials"])
+    def distribution(self, predicted: Latent, head: CountHead, observed: Observed, parameters: Parameters) -> Any:
+        return CountDistribution.binomial(predicted.mean, predicted.variance, observed["trials"])
 
-    @classmethod
-    def observe(cls, n: int, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def given_arrays(self, n: int, **given: Any) -> dict[str, np.ndarray]:
         if given.get("trials") is None:
             raise ValueError("trials is missing: the binomial likelihood needs the number of trials of each row.")
         return {"trials": _positive("trials", given["trials"], n)}
 
-    @staticmethod
-    def given_of(observed: Observed) -> dict[str, np.ndarray]:
+    def given_of(self, observed: Observed) -> dict[str, np.ndarray]:
         return {"trials": observed["trials"]}
 
     @classmethod
@@ -261,7 +269,6 @@ class NegativeBinomial(Counts):
     name = "negative_binomial"
     task = "counts"
     given = ("exposure",)
-    learned = MappingProxyType({"dispersion": "dispersion_"})
     baseline_names = ("rate", "dispersion")
     dispersed = True
     arrays = MappingProxyType({"count": (), "log_exposure": (), "weight": ()})
@@ -288,18 +295,21 @@ class NegativeBinomial(Counts):
         y, r = observed["count"], dispersion
         return gammaln(y + r) - gammaln(r) - gammaln(y + 1), r * (digamma(y + r) - digamma(r))
 
-    def distribution(self, latent: Latent, head: CountHead, observed: Observed) -> Any:
+    def distribution(self, predicted: Latent, head: CountHead, observed: Observed, parameters: Parameters) -> Any:
         assert head.dispersion is not None
-        log_odds = latent.mean + observed["log_exposure"] - math.log(head.dispersion)
-        return CountDistribution.negative_binomial(log_odds, latent.variance, head.dispersion)
+        log_odds = predicted.mean + observed["log_exposure"] - math.log(head.dispersion)
+        return CountDistribution.negative_binomial(log_odds, predicted.variance, head.dispersion)
 
-    @classmethod
-    def observe(cls, n: int, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def learned_values(
+        self, parameters: Parameters, scale2: np.ndarray, head: Any, unit: np.ndarray
+    ) -> dict[str, float | np.ndarray]:
+        return {"dispersion": head.dispersion}
+
+    def given_arrays(self, n: int, **given: Any) -> dict[str, np.ndarray]:
         exposure = given.get("exposure")
         return {"log_exposure": np.log(_positive("exposure", 1.0 if exposure is None else exposure, n))}
 
-    @staticmethod
-    def given_of(observed: Observed) -> dict[str, np.ndarray]:
+    def given_of(self, observed: Observed) -> dict[str, np.ndarray]:
         return {"exposure": np.exp(observed["log_exposure"])}
 
     @classmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -16,17 +15,15 @@ from nearfield.families._base import (
     Family,
     Observations,
     Observed,
-    Parameter,
     Parameters,
     Score,
     Sites,
     SiteSlopes,
 )
+from nearfield.families.outputs import LOG_NOISE, GaussianOutputs
 from nearfield.heads.regression import LeftOutNumbers, RegressionCalibrator, RegressionHead, target_floor
 from nearfield.moments import Moments
 from nearfield.scaling import Scaling
-
-LOG_NOISE = Parameter(math.log(0.1), math.log(1e-9), math.log(10.0))  # of the variance
 
 
 class Noisy(Family):
@@ -48,10 +45,12 @@ class Noisy(Family):
     def known_noise(self, observed: Observed) -> np.ndarray:
         return observed["known_noise"][..., None]
 
-    @staticmethod
-    def observe(y: np.ndarray, weight: np.ndarray, known_noise: np.ndarray) -> dict[str, np.ndarray]:
-        """Arrays by name from targets, weights and known noise variances, (n,) each."""
-        return {"y": y, "weight": weight, "known_noise": known_noise}
+    def observe(self, y: np.ndarray, weight: np.ndarray, **given: Any) -> dict[str, np.ndarray]:
+        known = given.get("noise_variance")
+        return {"y": y, "weight": weight, "known_noise": np.zeros(y.shape) if known is None else known}
+
+    def values(self, observed: Observed) -> np.ndarray:
+        return observed["y"]
 
     def target_scaling(self, observed: Observed) -> Scaling | None:
         return Scaling.of(observed["y"], observed["weight"])
@@ -61,16 +60,21 @@ class Noisy(Family):
         known = observed["known_noise"] / scaling.scale / scaling.scale
         return {**observed, "y": scaling.apply(observed["y"]), "known_noise": known}
 
-    def plain_head(self, parameters: Parameters) -> RegressionHead:
-        """The head that the trained model itself implies."""
+    def plain_head(self, observed: Observed, parameters: Parameters) -> RegressionHead:
         return RegressionHead()
+
+    def learned_values(
+        self, parameters: Parameters, scale2: np.ndarray, head: Any, unit: np.ndarray
+    ) -> dict[str, float | np.ndarray]:
+        noise, scale = np.sqrt(self.noise(parameters, scale2)) * unit, np.sqrt(scale2) * unit
+        return {"noise_std": float(noise[0]), "kernel_scale": float(scale[0])}
 
     robust: bool = False
     """whether outliers are no errors of ours when heads are judged"""
 
     def calibrator(self, observed: Observed, parameters: Parameters, calibrated: bool, unit: np.ndarray) -> Calibrator:
-        floor = target_floor(observed["y"])
-        return RegressionCalibrator(self.plain_head(parameters), calibrated, floor, float(unit), self.robust)
+        plain, floor = self.plain_head(observed, parameters), target_floor(observed["y"])
+        return RegressionCalibrator(plain, calibrated, floor, float(unit), self.robust)
 
     def left_out(self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray) -> Any:
         y = observations.observed["y"]
@@ -84,8 +88,12 @@ class Gaussian(Noisy):
     """y = f + noise. The sites are the observations themselves."""
 
     name = "gaussian"
-    learned = MappingProxyType({"noise_std": "noise_std_", "kernel_scale": "kernel_scale_"})
+    exact_sites = True
     parameters = MappingProxyType({"log_noise": LOG_NOISE})
+
+    @classmethod
+    def of_outputs(cls, outputs: int, alike: bool) -> Family:
+        return GaussianOutputs(outputs, alike, complete=True)
 
     def sites(self, observed: Observed, state: np.ndarray, parameters: Parameters, scale2: np.ndarray) -> Sites:
         noise = (np.exp(parameters["log_noise"]) + observed["known_noise"]) / scale2 + NOISE_FLOOR

@@ -19,17 +19,19 @@ from nearfield.families._base import (
     Family,
     Observations,
     Observed,
+    Parameter,
     Parameters,
     Score,
     Sites,
     SiteSlopes,
 )
-from nearfield.families.gaussian import LOG_NOISE
 from nearfield.heads.outputs import LeftOutOutputs, OutputHeads, OutputsCalibrator
 from nearfield.heads.regression import RegressionCalibrator, RegressionHead, target_floor
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
 from nearfield.scaling import Scaling
+
+LOG_NOISE = Parameter(math.log(0.1), math.log(1e-9), math.log(10.0))  # of the variance
 
 
 class GaussianOutputs(Family):
@@ -50,20 +52,25 @@ class GaussianOutputs(Family):
         self.parameters = {"log_noise": LOG_NOISE._replace(shape=(self.kernel_scales,))}
         self.arrays = {"y": (outputs,), "present": (outputs,), "weight": (), "known_noise": (outputs,)}
 
+    @property
+    def likelihood(self) -> str:
+        return "gaussian"
+
     def with_rows(self, observed: Observed) -> GaussianOutputs:
         """The family for rows like these beside those that it has."""
         whole = bool(observed["present"].all()) and not observed["known_noise"].any()
-        return GaussianOutputs(self.outputs, self.alike, self.complete and whole)
+        return type(self)(self.outputs, self.alike, self.complete and whole)
 
     def apart(self) -> Family:
-        return GaussianOutputs(self.outputs, alike=True, complete=self.complete)
+        return type(self)(self.outputs, alike=True, complete=self.complete)
 
-    @staticmethod
-    def observe(y: np.ndarray, weight: np.ndarray, known_noise: np.ndarray) -> dict[str, np.ndarray]:
-        """Arrays by name from targets (n, P), NaN where missing, weights (n,), known noise variances (n, P)."""
-        there = ~np.isnan(y)
-        known = np.where(there, known_noise, 0.0)
+    def observe(self, y: np.ndarray, weight: np.ndarray, **given: Any) -> dict[str, np.ndarray]:
+        there, known = ~np.isnan(y), given.get("noise_variance")
+        known = np.where(there, 0.0 if known is None else known, 0.0)
         return {"y": np.where(there, y, 0.0), "present": there, "weight": weight, "known_noise": known}
+
+    def values(self, observed: Observed) -> np.ndarray:
+        return np.where(observed["present"], observed["y"], np.nan)
 
     def target_scaling(self, observed: Observed) -> Scaling | None:
         """Each output by the values it has."""
@@ -138,8 +145,18 @@ class GaussianOutputs(Family):
         y, there = observed["y"], observed["present"]
         units = np.broadcast_to(unit, (self.outputs,)).tolist()
         floors = [target_floor(y[there[:, p], p]) for p in range(self.outputs)]
-        each = (RegressionCalibrator(RegressionHead(), calibrated, *own) for own in zip(floors, units, strict=True))
-        return OutputsCalibrator(tuple(each))
+        heads = self.plain_head(observed, parameters).heads
+        each = zip(heads, [calibrated] * self.outputs, floors, units, strict=True)
+        return OutputsCalibrator(tuple(RegressionCalibrator(*own) for own in each))
+
+    def plain_head(self, observed: Observed, parameters: Parameters) -> OutputHeads:
+        return OutputHeads((RegressionHead(),) * self.outputs)
+
+    def learned_values(
+        self, parameters: Parameters, scale2: np.ndarray, head: Any, unit: np.ndarray
+    ) -> dict[str, float | np.ndarray]:
+        noise = np.sqrt(self.noise(parameters, scale2))
+        return {"noise_std": noise * unit, "kernel_scale": np.sqrt(scale2) * unit}
 
     def left_out(self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray) -> Any:
         y, there = observations.observed["y"], observations.observed["present"]

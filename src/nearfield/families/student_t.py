@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,6 @@ class StudentT(Noisy):
     """y = f + Student-t noise of learned scale and degrees of freedom. Noise that is known beside it is Gaussian."""
 
     name = "student_t"
-    learned = MappingProxyType({"noise_scale": "noise_std_", "kernel_scale": "kernel_scale_", "df": "df_"})
     patient = True
     robust = True
     state_size = 1
@@ -42,8 +42,15 @@ class StudentT(Noisy):
         """By medians, which outliers do not move."""
         return Scaling.robust(observed["y"], observed["weight"])
 
-    def plain_head(self, parameters: Parameters) -> RegressionHead:
+    def plain_head(self, observed: Observed, parameters: Parameters) -> RegressionHead:
         return RegressionHead(df=max(SMALLEST_DF, float(np.exp(parameters["log_df"]))))
+
+    def learned_values(
+        self, parameters: Parameters, scale2: np.ndarray, head: Any, unit: np.ndarray
+    ) -> dict[str, float | np.ndarray]:
+        found = super().learned_values(parameters, scale2, head, unit)
+        df = float(np.exp(parameters["log_df"]))
+        return {"noise_scale": found["noise_std"], "kernel_scale": found["kernel_scale"], "df": df}
 
     def initial_state(self, observed: Observed) -> np.ndarray:
         """As if f were zero everywhere: what is far out counts for little."""

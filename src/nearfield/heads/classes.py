@@ -157,18 +157,16 @@ class LeftOutLabels:
 class ClassCalibrator:
     """How heads of a classification are fitted and judged; see `families.Calibrator`."""
 
-    shares: np.ndarray
-    latents: int
+    plain: ClassHead
     calibrated: bool
     slack: float = 0.01
 
     def fit(self, rows: LeftOutLabels) -> ClassHead:
         """The head with the highest likelihood of the left-out labels, or the plain one if that is as good."""
-        plain = ClassHead(self.shares, offsets=np.zeros(self.latents))
         if not self.calibrated:
-            return plain
-        head = _maximise(rows, plain)
-        return head if rows.nll(head) < rows.nll(plain) else plain
+            return self.plain
+        head = _maximise(rows, self.plain)
+        return head if rows.nll(head) < rows.nll(self.plain) else self.plain
 
     def accuracy(self, rows: LeftOutLabels, head: ClassHead) -> float:
         """Minus the logarithm of the NLL: relative gains, as for a regression."""

@@ -6,13 +6,14 @@ f ~ N(mean + b, g variance)     dispersion r' = r e^c, where the family has one
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.optimize
 
+from nearfield.counts import CountPredictive
 from nearfield.heads._scalars import scalars
 from nearfield.metrics import CountScores
 from nearfield.moments import Moments
@@ -56,12 +57,25 @@ class CountHead:
         return cls(dispersion if dispersed else None, **values)
 
 
-Observed = Mapping[str, np.ndarray]
-Scored = Callable[[np.ndarray, np.ndarray, Observed, "float | None"], tuple[np.ndarray, ...]]
-"""log p (b,) of counts and its slopes by the latent mean and variance (b,) and by the log dispersion, from latent mean
-and variance (b,), what was observed and the dispersion."""
-Distributed = Callable[[Latent, CountHead, Observed], Any]
-"""The predictive distributions of counts from corrected moments, a head and what was observed beside the counts."""
+Arrays = Mapping[str, np.ndarray]
+
+
+class CountFamily(Protocol):
+    """What the head of counts needs of a family."""
+
+    def values(self, observed: Arrays) -> np.ndarray:
+        """The counts (b,)."""
+        ...
+
+    def log_mass(
+        self, mean: np.ndarray, variance: np.ndarray, observed: Arrays, dispersion: float | None, parameters: Arrays
+    ) -> tuple[np.ndarray, ...]:
+        """log p (b,) of counts, and its slopes by the latent mean and variance (b,) and by the log dispersion."""
+        ...
+
+    def distribution(self, predicted: Any, head: Any, observed: Arrays, parameters: Arrays) -> CountPredictive:
+        """The predictive distributions of counts, from corrected moments, a head and what was observed beside them."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +84,7 @@ class LeftOutCounts:
 
     ks: np.ndarray
     moments: Moments
-    observed: Observed
+    observed: Arrays
     weights: np.ndarray
 
     def at(self, k: int) -> LeftOutCounts:
@@ -80,21 +94,24 @@ class LeftOutCounts:
 
 @dataclass(frozen=True, eq=False)
 class CountCalibrator:
-    """How heads of counts are fitted and judged; see `families.Calibrator`."""
+    """How heads of counts are fitted and judged; see `families.Calibrator`.
 
-    score: Scored
-    distribution: Distributed
-    dispersion: float | None
+    plain: the head of the trained model itself, with its dispersion. sums: that score predictive distributions.
+    """
+
+    family: CountFamily
+    parameters: Arrays
+    plain: CountHead
     calibrated: bool
+    sums: Any = CountScores
     slack: float = 0.001
 
     def fit(self, rows: LeftOutCounts) -> CountHead:
         """The head with the highest likelihood of the left-out counts, or the plain one if that is as good."""
-        plain = CountHead(self.dispersion)
         if not self.calibrated:
-            return plain
+            return self.plain
         head = self._maximise(rows)
-        return head if self.nll(rows, head) < self.nll(rows, plain) else plain
+        return head if self.nll(rows, head) < self.nll(rows, self.plain) else self.plain
 
     def accuracy(self, rows: LeftOutCounts, head: CountHead) -> float:
         """The log probability."""
@@ -102,37 +119,41 @@ class CountCalibrator:
 
     def nll(self, rows: LeftOutCounts, head: CountHead) -> float:
         """Mean negative log probability, for a single k."""
-        return float(np.average(-self._predict(rows, head).logpmf(rows.observed["count"]), weights=rows.weights))
+        log_p = self._predict(rows, head).logpmf(self.family.values(rows.observed))
+        return float(np.average(-log_p, weights=rows.weights))
 
     def describe(self, rows: LeftOutCounts, head: CountHead) -> str:
         return f"NLL {self.nll(rows, head):.4f}"
 
     def scores(self, rows: LeftOutCounts, head: CountHead) -> dict[str, float]:
-        scores = CountScores.of(rows.observed["count"], self._predict(rows, head), rows.weights).as_dict()
-        return {name: value for name, value in scores.items() if name != "n"}
+        y, dist = self.family.values(rows.observed), self._predict(rows, head)
+        return {name: value for name, value in self.sums.of(y, dist, rows.weights).as_dict().items() if name != "n"}
 
     def finish(self, rows: LeftOutCounts, head: CountHead) -> CountHead:
         """Nothing is left to do."""
         return head
 
-    def _predict(self, rows: LeftOutCounts, head: CountHead) -> Any:
-        return self.distribution(head.predicted(rows.moments), head, rows.observed)
+    def _predict(self, rows: LeftOutCounts, head: CountHead) -> CountPredictive:
+        return self.family.distribution(head.predicted(rows.moments), head, rows.observed, self.parameters)
 
     def _maximise(self, rows: LeftOutCounts) -> CountHead:
         """Maximum likelihood with a weak prior around the plain head, by L-BFGS; theta = (b, log g[, c])."""
         mean, variance = rows.moments.mean[:, 0], rows.moments.variance[:, 0]
-        free = 2 if self.dispersion is None else 3
+        start = self.plain.dispersion
+        free = 2 if start is None else 3
         total = rows.weights.sum()
 
         def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            dispersion = None if self.dispersion is None else self.dispersion * math.exp(theta[2])
+            dispersion = None if start is None else start * math.exp(theta[2])
             wide = math.exp(theta[1]) * variance
-            log_p, by_mean, by_variance, *others = self.score(mean + theta[0], wide, rows.observed, dispersion)
+            log_p, by_mean, by_variance, *others = self.family.log_mass(
+                mean + theta[0], wide, rows.observed, dispersion, self.parameters
+            )
             slopes = np.stack([by_mean, by_variance * wide, *others[: free - 2]])
             value = (0.5 * np.sum(theta**2) - rows.weights @ log_p) / total
             return float(value), (theta - slopes @ rows.weights) / total
 
         limits = [(-2.0, 2.0), (-5.0, 5.0), (-4.0, 4.0)][:free]
         best = scipy.optimize.minimize(objective, np.zeros(free), jac=True, method="L-BFGS-B", bounds=limits)
-        dispersion = None if self.dispersion is None else float(self.dispersion * np.exp(best.x[2]))
+        dispersion = None if start is None else float(start * np.exp(best.x[2]))
         return CountHead(dispersion, float(best.x[0]), float(best.x[1]))
