@@ -80,13 +80,13 @@ def _outputs(f, weight, rng):
     gaps[np.isnan(gaps).all(axis=1), 0] = 0.5
     known = np.where(rng.random(Y.shape) < 0.5, 0.0, 0.05)
     found = {}
-    for word, y, noise, alike in (
+    for word, y, noise, one_scale in (
         ("own", Y, 0 * known, False),
         ("own-gaps", gaps, known, False),
-        ("alike", Y, 0 * known, True),
-        ("alike-gaps", gaps, known, True),
+        ("one_scale", Y, 0 * known, True),
+        ("one_scale-gaps", gaps, known, True),
     ):
-        family = GaussianOutputs(3, alike, complete=True)
+        family = GaussianOutputs(3, one_scale, complete=True)
         observed = family.observe(y, weight, noise_variance=noise)
         found[word] = (family.with_rows(observed), observed)
     return found

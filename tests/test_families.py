@@ -413,7 +413,7 @@ def test_negative_binomial_with_large_dispersion_is_poisson():
 def test_one_output_with_all_the_same_noise_is_gaussian():
     given = case("gaussian:")
     o = given.observed
-    two = GaussianOutputs(2, alike=True)
+    two = GaussianOutputs(2, one_scale=True)
     known = np.stack([o["known_noise"]] * 2, axis=1)
     both = two.observe(np.stack([o["y"], -o["y"]], axis=1), o["weight"], noise_variance=known)
     one = left_out_moments(*initial(Gaussian(), given.X, o))
@@ -540,7 +540,7 @@ def test_means_of_counts_start_at_the_overall_rate(how):
     assert np.exp(NegativeBinomial(how).initial_mean(o)[0]) == pytest.approx(rate, rel=0.01)
 
 
-@pytest.mark.parametrize("word", ["own-gaps", "alike-gaps"])
+@pytest.mark.parametrize("word", ["own-gaps", "one_scale-gaps"])
 def test_a_missing_output_is_a_mask(word):
     """Whatever stands in its place: not a bit of sites, moments, scores or slopes depends on it."""
     given = case(f"gaussian_outputs:{word}", weighted=True)
@@ -635,14 +635,14 @@ def test_a_family_comes_back_from_its_description(which):
 @pytest.mark.parametrize(
     ("name", "stored"),
     [
-        ("bernoulli", {"classes": 3, "sites": "tied"}),
-        ("bernoulli", {"classes": 2, "sites": "tight"}),
-        ("one_against_all", {"classes": 1, "sites": "tied"}),
+        ("bernoulli", {"classes": 3, "auxiliary": "tied"}),
+        ("bernoulli", {"classes": 2, "auxiliary": "tight"}),
+        ("one_against_all", {"classes": 1, "auxiliary": "tied"}),
         ("one_against_all", {"classes": 3}),
-        ("binomial", {"sites": "tied"}),
+        ("binomial", {"auxiliary": "tied"}),
         ("negative_binomial", {}),
-        ("gaussian_outputs", {"outputs": 1, "alike": True, "complete": True}),
-        ("gaussian_outputs", {"outputs": 2, "alike": 1, "complete": True}),
+        ("gaussian_outputs", {"outputs": 1, "one_scale": True, "complete": True}),
+        ("gaussian_outputs", {"outputs": 2, "one_scale": 1, "complete": True}),
     ],
 )
 def test_descriptions_that_make_no_sense_are_refused(name, stored):

@@ -172,7 +172,7 @@ def test_a_row_of_weight_two_is_that_row_twice(outputs):
     X, Y = robots(30, units=np.ones(3))
     twice = np.r_[np.arange(30), 4, 9]
     weights = np.bincount(twice).astype(float)
-    family = GaussianOutputs(3, alike=outputs == "shared", complete=True)
+    family = GaussianOutputs(3, one_scale=outputs == "shared", complete=True)
     found = []
     for which, w in ((np.arange(30), weights), (twice, np.ones(32))):
         observed = family.observe(Y[which], w)
@@ -186,7 +186,7 @@ def test_a_row_of_weight_two_is_that_row_twice(outputs):
 @pytest.mark.parametrize("outputs", OUTPUTS)
 def test_missing_entries_do_not_count(outputs):
     X, Y = robots(30, missing=0.4)
-    family = GaussianOutputs(3, alike=outputs == "shared")
+    family = GaussianOutputs(3, one_scale=outputs == "shared")
     observed = family.observe(Y, np.ones(30))
     model = Model.initial(family, covariance_of(outputs, family, observed), MEANS["constant"])
     swept = Sweeper(model, Rows.of(family, X, observed)).new(X[:2] + 0.01, 29)

@@ -49,8 +49,8 @@ class Other(Gaussian):
     name = "other"
 
     @classmethod
-    def of_outputs(cls, outputs: int, alike: bool) -> Family:
-        return OtherOutputs(outputs, alike, complete=True)
+    def of_outputs(cls, outputs: int, one_scale: bool) -> Family:
+        return OtherOutputs(outputs, one_scale, complete=True)
 
 
 class Alone(Gaussian):
@@ -60,8 +60,8 @@ class Alone(Gaussian):
     exact_sites = False
 
     @classmethod
-    def of_outputs(cls, outputs: int, alike: bool) -> Family:
-        return super(Gaussian, cls).of_outputs(outputs, alike)  # as a family has it that says nothing
+    def of_outputs(cls, outputs: int, one_scale: bool) -> Family:
+        return super(Gaussian, cls).of_outputs(outputs, one_scale)  # as a family has it that says nothing
 
 
 def test_a_second_family_of_several_outputs_leaves_the_first_one_alone(tmp_path):

@@ -50,7 +50,7 @@ class Settings:
     predictive: str = "calibrated"  # or "plain", as the trained model says
     mean: str = "constant"
     structure: str = "shared"  # one kernel for all latent functions; "own": one for each; "mixed": mixtures of some
-    latents: int = 0  # that are mixed
+    mixed_latents: int = 0  # latent functions that outputs are mixtures of
     objective: str = "loo"
     ordering: str = "random"  # of the rows, for Vecchia's objective
     max_steps: int = 600
@@ -226,7 +226,7 @@ class _Learner:
         """
         self.settings = replace(self.settings, batch_size=-(-self.settings.batch_size // 2))
         kernel, d = find_kernel(self.settings.kernel), self.rows.inputs.shape[1]
-        mixing = family.initial_mixing(self.rows.observed, self.settings.latents)
+        mixing = family.initial_mixing(self.rows.observed, self.settings.mixed_latents)
         shared = self._one(family.apart(), Shared(kernel, family.latents, d, 1), "shared")
         mixed = self._one(family, Mixed(kernel, family.latents, d, mixing), "mixed", shared.model)
         own = self._one(family, PerLatent(kernel, family.latents, d, family.kernel_scales), "own", shared.model)

@@ -67,8 +67,8 @@ def _from_2(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
 
 def _sections_of_2(header: Header) -> Header:
     likelihood, summary = dict(require(header, "likelihood", dict)), dict(require(header, "summary", dict))
-    if "auxiliary" in likelihood:
-        likelihood["sites"] = likelihood.pop("auxiliary")
+    if "alike" in likelihood:
+        likelihood["one_scale"] = likelihood.pop("alike")
     parameters = dict(require(header, "parameters", dict))
     parameters.pop("engine", None)
     calibrated = parameters.pop("calibrated", parameters.get("predictive") == "calibrated")

@@ -147,10 +147,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self._column = np.asarray(y).shape[1:] == (1,)
         X, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=True)
         made: Any = FAMILIES[self.likelihood]
-        family = self._made(made) if y.ndim == 1 else made.of_outputs(y.shape[1], alike=self.outputs == "shared")
+        family = self._made(made) if y.ndim == 1 else made.of_outputs(y.shape[1], one_scale=self.outputs == "shared")
         if y.ndim == 2:
             structure = {"lmc": "mixed", "independent": "own", "shared": "shared"}[self.outputs]
-            settings = replace(settings, structure=structure, latents=int(self.n_latents or y.shape[1]))
+            settings = replace(settings, structure=structure, mixed_latents=int(self.n_latents or y.shape[1]))
         if self.objective != "loo" and not family.exact_sites:
             raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
         _warn_of_constants(y)

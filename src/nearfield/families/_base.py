@@ -156,8 +156,8 @@ class Family(ABC):
         return True
 
     @classmethod
-    def of_outputs(cls, outputs: int, alike: bool) -> Family:
-        """The family of several targets of this kind; alike: all with the same kernel scale and noise level."""
+    def of_outputs(cls, outputs: int, one_scale: bool) -> Family:
+        """The family of several targets of this kind; one_scale: all with the same kernel scale and noise level."""
         raise ValueError(
             f"likelihood is {cls.name!r} and y has {outputs} outputs: it takes one. Fit one model for each output, for "
             "example with sklearn.multioutput.MultiOutputRegressor, or use likelihood='gaussian'."

@@ -15,7 +15,6 @@ Observed: how often each class was seen at an input, counts (n, K): equal inputs
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,26 +25,16 @@ from nearfield.families._base import (
     Family,
     Observations,
     Observed,
-    Parameter,
     Parameters,
     Score,
     Sites,
     SiteSlopes,
 )
+from nearfield.families._label_sites import SITES
 from nearfield.heads.classes import ClassCalibrator, ClassHead, LeftOutLabels, log_sum_exp
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
-from nearfield.polya_gamma import (
-    lognormal_kl_quadrature,
-    lognormal_mean,
-    lognormal_sample,
-    lognormal_sample_slopes,
-    mean_weight,
-    sigmoid_moments,
-)
-
-SITES = ("tied", "conjugate", "lognormal")
-_START = (math.log(0.25) - 0.5, math.log(0.5))  # location and log scale of the log-normal: mean about that of PG(1, 0)
+from nearfield.polya_gamma import sigmoid_moments
 
 
 class Classes(Family):
@@ -54,22 +43,20 @@ class Classes(Family):
     task = "classification"
     estimator = "GPClassifier"
     kind = "label"
-    auxiliaries = SITES
+    auxiliaries = tuple(SITES)
     baseline_names = ()
     patient = True
     initial_scale = 3.0  # log odds between -6 and 6
     additive = ("counts",)
 
-    def __init__(self, classes: int, how: str, latents: int) -> None:
-        self.classes, self.how = classes, how
+    def __init__(self, classes: int, auxiliary: str, latents: int) -> None:
+        self.classes, self.auxiliary = classes, auxiliary
+        self.label_sites = SITES[auxiliary](latents)
         self.latents = self.kernel_scales = latents
-        self.shared_noise = how == "tied" or latents == 1
-        self.state_size = {"tied": 0, "conjugate": latents, "lognormal": 2 * latents}[how]
-        self.state_learned = how == "lognormal"
+        self.shared_noise = latents == 1 or not self.label_sites.own_noise
+        self.state_size, self.state_learned = self.label_sites.state_size, self.label_sites.state_learned
+        self.parameters = self.label_sites.parameters
         self.arrays = {"counts": (classes,)}
-        self.rng: np.random.Generator | None = None  # with one, log-normal weights are sampled
-        if how == "tied":
-            self.parameters = {"log_ridge": Parameter(math.log(0.5), math.log(1e-4), math.log(1e2))}
 
     @classmethod
     def of_target(cls, auxiliary: str = "", classes: int = 0) -> Family:
@@ -109,10 +96,7 @@ class Classes(Family):
         return bool(((observed["counts"] > 0).sum(axis=0) > 0).sum() < 2)
 
     def initial_state(self, observed: Observed) -> np.ndarray:
-        start = super().initial_state(observed)
-        if self.how == "lognormal":
-            start[:, : self.latents], start[:, self.latents :] = _START
-        return start
+        return self.label_sites.initial_state(len(observed["counts"]))
 
     def updated_state(
         self, observed: Observed, mean: np.ndarray, variance: np.ndarray, parameters: Parameters
@@ -120,32 +104,23 @@ class Classes(Family):
         return np.sqrt(mean**2 + variance)
 
     def sampling(self, rng: np.random.Generator) -> Family:
-        if not self.state_learned:
+        sampled = self.label_sites.sampling(rng)
+        if sampled is self.label_sites:
             return self
         family = copy.copy(self)
-        family.rng = rng
+        family.label_sites = sampled
         return family
+
+    def penalty(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        return self.label_sites.penalty(state)
 
     def _pulls(self, counts: np.ndarray, trials: np.ndarray) -> np.ndarray:
         """How often the event of each latent function was seen (..., C), less half of the trials (..., 1)."""
         raise NotImplementedError
 
-    def _amplitude(self, parameters: Parameters, scale2: np.ndarray) -> np.ndarray:
-        """Size (C,) of tied targets: what a pull of one trial is multiplied with."""
-        raise NotImplementedError
-
-    def _amplitude_slopes(self, by_log: np.ndarray) -> SiteSlopes:
-        """Slopes from those by the logarithm of the amplitudes (C,)."""
-        raise NotImplementedError
-
     def sites(self, observed: Observed, state: np.ndarray, parameters: Parameters, scale2: np.ndarray) -> Sites:
         trials = observed["counts"].sum(axis=-1, keepdims=True)
-        pulls = self._pulls(observed["counts"], trials)
-        if self.how == "tied":
-            targets = pulls / trials * self._amplitude(parameters, scale2)
-            return Sites(targets, np.exp(parameters["log_ridge"]) / trials)
-        noises = 1 / (trials * self._weights(trials, state))
-        return Sites(pulls * noises, noises / scale2)
+        return self.label_sites.sites(self._pulls(observed["counts"], trials), trials, state, parameters, scale2)
 
     def site_slopes(
         self,
@@ -158,52 +133,7 @@ class Classes(Family):
     ) -> SiteSlopes:
         trials = observed["counts"].sum(axis=-1, keepdims=True)
         pulls = self._pulls(observed["counts"], trials)
-        if self.how == "tied":
-            targets = pulls / trials * self._amplitude(parameters, scale2)
-            found = self._amplitude_slopes((by_targets * targets).sum((0, 1)))
-            by_ridge = np.exp(parameters["log_ridge"]) * np.sum(by_noises / trials)
-            found.parameters["log_ridge"] = np.asarray(found.parameters.get("log_ridge", 0.0) + by_ridge)
-            return found
-        if self.how == "conjugate":
-            noises = 1 / (trials * mean_weight(state) * scale2)
-            return SiteSlopes({}, -2 * (by_noises * noises).sum((0, 1)))
-        weights, *slopes = self._lognormal(trials, state)
-        noises = 1 / (trials * weights)
-        by_weight = (by_targets * pulls + by_noises / scale2) * -noises / weights
-        by_state = np.concatenate([by_weight * slope for slope in slopes], axis=-1)
-        return SiteSlopes({}, -2 * (by_noises * noises / scale2).sum((0, 1)), by_state)
-
-    def _weights(self, trials: np.ndarray, state: np.ndarray) -> np.ndarray:
-        """Mean weights (..., C) of the trials (..., 1) of rows."""
-        if self.how == "conjugate":
-            return mean_weight(state)
-        if self.rng is None:
-            return lognormal_mean(state[..., : self.latents], state[..., self.latents :])
-        self.noise_drawn = self.rng.standard_normal(state[..., : self.latents].shape)
-        return self._lognormal(trials, state)[0]
-
-    def _lognormal(self, trials: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Log-normal weights (..., C) as last drawn, and their slopes by location and by log scale.
-
-        The mean of n samples is sampled as one log-normal of the same mean and an n-th of the variance.
-        """
-        location, log_scale = state[..., : self.latents], state[..., self.latents :]
-        variance = np.exp(2 * log_scale)
-        copies = np.maximum(trials, 1.0)
-        narrow = np.log1p(np.expm1(variance) / copies)
-        by_variance = np.exp(variance - narrow) / copies  # of `narrow`
-        centre, spread = location + 0.5 * (variance - narrow), 0.5 * np.log(narrow)
-        weights = lognormal_sample(centre, spread, self.noise_drawn)
-        by_centre, by_spread = lognormal_sample_slopes(centre, spread, self.noise_drawn)
-        by_log_scale = variance * (by_centre * (1 - by_variance) + by_spread * by_variance / narrow)
-        return weights, by_centre, by_log_scale
-
-    def penalty(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """The Kullback-Leibler divergence of a row's q(omega) from PG(1, 0); Eq. (12), eqn:loobin, with KL / N."""
-        if self.how != "lognormal":
-            return None
-        value, by_location, by_log_scale = lognormal_kl_quadrature(state[:, : self.latents], state[:, self.latents :])
-        return value.sum(axis=1), np.concatenate([by_location, by_log_scale], axis=1)
+        return self.label_sites.slopes(pulls, trials, state, parameters, scale2, by_targets, by_noises)
 
     def calibrator(self, observed: Observed, parameters: Parameters, calibrated: bool, unit: np.ndarray) -> Calibrator:
         return ClassCalibrator(self.plain_head(observed, parameters), calibrated)
@@ -219,14 +149,14 @@ class Classes(Family):
         return ClassHead.unpacked(fields, arrays, self.classes, self.latents)
 
     def described(self) -> dict[str, Any]:
-        return {"classes": self.classes, "sites": self.how}
+        return {"classes": self.classes, "auxiliary": self.auxiliary}
 
     @classmethod
     def from_description(cls, fields: Mapping[str, Any]) -> Family:
-        classes, how = require(fields, "classes", int), require(fields, "sites", str)
-        if how not in SITES or not cls.suits(classes):
-            raise ModelFileError(f"its family {cls.name!r} has {classes} classes and sites {how!r}")
-        return cls.of_target(how, classes)
+        classes, auxiliary = require(fields, "classes", int), require(fields, "auxiliary", str)
+        if auxiliary not in SITES or not cls.suits(classes):
+            raise ModelFileError(f"its family {cls.name!r} has {classes} classes and auxiliary {auxiliary!r}")
+        return cls.of_target(auxiliary, classes)
 
 
 class Bernoulli(Classes):
@@ -234,8 +164,8 @@ class Bernoulli(Classes):
 
     name = "bernoulli"
 
-    def __init__(self, classes: int = 2, how: str = "tied") -> None:
-        super().__init__(classes, how, 1)
+    def __init__(self, classes: int = 2, auxiliary: str = "tied") -> None:
+        super().__init__(classes, auxiliary, 1)
 
     @classmethod
     def suits(cls, classes: int) -> bool:
@@ -246,12 +176,6 @@ class Bernoulli(Classes):
 
     def _pulls(self, counts: np.ndarray, trials: np.ndarray) -> np.ndarray:
         return counts[..., 1:] - trials / 2
-
-    def _amplitude(self, parameters: Parameters, scale2: np.ndarray) -> np.ndarray:
-        return np.exp(parameters["log_ridge"]) * scale2
-
-    def _amplitude_slopes(self, by_log: np.ndarray) -> SiteSlopes:
-        return SiteSlopes({"log_ridge": by_log[0]}, 2 * by_log)
 
     def score(self, observed: Observed, mean: np.ndarray, variance: np.ndarray, parameters: Parameters) -> Score:
         """Eq. (13), eqn:postpredyn."""
@@ -268,11 +192,8 @@ class OneAgainstAll(Classes):
     name = "one_against_all"
     length_spread = 0.3
 
-    def __init__(self, classes: int, how: str = "tied") -> None:
-        super().__init__(classes, how, classes)
-        if how == "tied":
-            amplitude = Parameter(math.log(4.5), math.log(1e-2), math.log(1e3), (classes,))  # ridge times scale^2
-            self.parameters = {**self.parameters, "log_amplitude": amplitude}
+    def __init__(self, classes: int, auxiliary: str = "tied") -> None:
+        super().__init__(classes, auxiliary, classes)
 
     @classmethod
     def suits(cls, classes: int) -> bool:
@@ -283,12 +204,6 @@ class OneAgainstAll(Classes):
 
     def _pulls(self, counts: np.ndarray, trials: np.ndarray) -> np.ndarray:
         return counts - trials / 2
-
-    def _amplitude(self, parameters: Parameters, scale2: np.ndarray) -> np.ndarray:
-        return np.exp(parameters["log_amplitude"])
-
-    def _amplitude_slopes(self, by_log: np.ndarray) -> SiteSlopes:
-        return SiteSlopes({"log_amplitude": by_log}, np.zeros(self.latents))
 
     def score(self, observed: Observed, mean: np.ndarray, variance: np.ndarray, parameters: Parameters) -> Score:
         """The probabilities of Eq. (13), normalised: eqn:postpredynknorm."""

@@ -73,8 +73,8 @@ class Counts(Family):
     dispersed = False
     """whether it has a dispersion"""
 
-    def __init__(self, how: str = "curvature") -> None:
-        self.how = how
+    def __init__(self, auxiliary: str = "curvature") -> None:
+        self.auxiliary = auxiliary
 
     def _shape(self, observed: Observed, dispersion: float | None) -> _Shape:
         raise NotImplementedError
@@ -91,7 +91,7 @@ class Counts(Family):
         """From each row alone: its own log odds, half a count on either side."""
         a, b, offset, _ = self._shape(observed, 1.0 if self.dispersed else None)
         psi = np.log((a + 0.5) / (b - a + 0.5))
-        return np.asarray(psi - offset if self.how == "curvature" else np.abs(psi))[:, None]
+        return np.asarray(psi - offset if self.auxiliary == "curvature" else np.abs(psi))[:, None]
 
     def sites(self, observed: Observed, state: np.ndarray, parameters: Parameters, scale2: np.ndarray) -> Sites:
         targets, noises, _, _ = self._sites(observed, state[..., 0], parameters)
@@ -102,7 +102,7 @@ class Counts(Family):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Targets and noise variances of one copy of each row, and their slopes by the log dispersion, (...) each."""
         a, b, offset, gain = self._shape(observed, self.dispersion(parameters))
-        if self.how == "conjugate":
+        if self.auxiliary == "conjugate":
             noises = 1 / (b * mean_weight(state))
             by_noises = -noises * gain / b
             slope = (a - b / 2) * by_noises - gain / 2 * noises + (1.0 if self.dispersed else 0.0)
@@ -140,7 +140,7 @@ class Counts(Family):
     def updated_state(
         self, observed: Observed, mean: np.ndarray, variance: np.ndarray, parameters: Parameters
     ) -> np.ndarray:
-        if self.how == "curvature":
+        if self.auxiliary == "curvature":
             return mean
         psi = mean + self._shape(observed, self.dispersion(parameters)).offset[:, None]
         return np.sqrt(psi**2 + variance)
@@ -196,14 +196,14 @@ class Counts(Family):
         return observed["count"]
 
     def described(self) -> dict[str, Any]:
-        return {"sites": self.how}
+        return {"auxiliary": self.auxiliary}
 
     @classmethod
     def from_description(cls, fields: Mapping[str, Any]) -> Family:
-        how = require(fields, "sites", str)
-        if how not in SITES:
-            raise ModelFileError(f"its family {cls.name!r} has sites {how!r}")
-        return cls(how)
+        auxiliary = require(fields, "auxiliary", str)
+        if auxiliary not in SITES:
+            raise ModelFileError(f"its family {cls.name!r} has auxiliary {auxiliary!r}")
+        return cls(auxiliary)
 
 
 class Binomial(Counts):

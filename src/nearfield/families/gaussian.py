@@ -92,8 +92,8 @@ class Gaussian(Noisy):
     parameters = MappingProxyType({"log_noise": LOG_NOISE})
 
     @classmethod
-    def of_outputs(cls, outputs: int, alike: bool) -> Family:
-        return GaussianOutputs(outputs, alike, complete=True)
+    def of_outputs(cls, outputs: int, one_scale: bool) -> Family:
+        return GaussianOutputs(outputs, one_scale, complete=True)
 
     def sites(self, observed: Observed, state: np.ndarray, parameters: Parameters, scale2: np.ndarray) -> Sites:
         noise = (np.exp(parameters["log_noise"]) + observed["known_noise"]) / scale2 + NOISE_FLOOR

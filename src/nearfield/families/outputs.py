@@ -37,18 +37,18 @@ LOG_NOISE = Parameter(math.log(0.1), math.log(1e-9), math.log(10.0))  # of the v
 class GaussianOutputs(Family):
     """y_p = f_p + noise for P outputs.
 
-    alike: whether all outputs have the same kernel scale and noise level. complete: whether no row lacks an output and
-    no noise is known; outputs that are alike then share the noises, and one factorisation serves them all.
+    one_scale: whether all outputs have the same kernel scale and noise level. complete: whether no row lacks an output and
+    no noise is known; outputs of one scale then share the noises, and one factorisation serves them all.
     """
 
     name = "gaussian_outputs"
     kind = "numbers"
 
-    def __init__(self, outputs: int, alike: bool = False, complete: bool = False) -> None:
-        self.outputs, self.alike, self.complete = outputs, alike, complete
+    def __init__(self, outputs: int, one_scale: bool = False, complete: bool = False) -> None:
+        self.outputs, self.one_scale, self.complete = outputs, one_scale, complete
         self.latents = outputs
-        self.shared_noise = alike and complete
-        self.kernel_scales = 1 if alike else outputs
+        self.shared_noise = one_scale and complete
+        self.kernel_scales = 1 if one_scale else outputs
         self.parameters = {"log_noise": LOG_NOISE._replace(shape=(self.kernel_scales,))}
         self.arrays = {"y": (outputs,), "present": (outputs,), "weight": (), "known_noise": (outputs,)}
 
@@ -59,10 +59,10 @@ class GaussianOutputs(Family):
     def with_rows(self, observed: Observed) -> GaussianOutputs:
         """The family for rows like these beside those that it has."""
         whole = bool(observed["present"].all()) and not observed["known_noise"].any()
-        return type(self)(self.outputs, self.alike, self.complete and whole)
+        return type(self)(self.outputs, self.one_scale, self.complete and whole)
 
     def apart(self) -> Family:
-        return type(self)(self.outputs, alike=True, complete=self.complete)
+        return type(self)(self.outputs, one_scale=True, complete=self.complete)
 
     def observe(self, y: np.ndarray, weight: np.ndarray, **given: Any) -> dict[str, np.ndarray]:
         there, known = ~np.isnan(y), given.get("noise_variance")
@@ -126,7 +126,7 @@ class GaussianOutputs(Family):
         by_noise, by_known = by_variance.sum((0, 1)), np.zeros(1)
         if not self.shared_noise:
             by_known = np.sum(by_variance * observed["known_noise"], axis=(0, 1))
-        if self.alike:
+        if self.one_scale:
             by_noise, by_known = by_noise.sum(keepdims=True), by_known.sum(keepdims=True)
         by_noise = np.exp(parameters["log_noise"]) * by_noise
         return SiteSlopes({"log_noise": by_noise}, -2 * (by_noise + by_known))
@@ -138,7 +138,7 @@ class GaussianOutputs(Family):
         value, by_residual, by_total = marginals.normal(observed["y"] - mean, total)
         counted = observed["present"] / self.outputs
         by_total = by_total * counted
-        by_noise = by_total.sum(axis=1, keepdims=True) if self.alike else by_total
+        by_noise = by_total.sum(axis=1, keepdims=True) if self.one_scale else by_total
         return Score((value * counted).sum(axis=1), -by_residual * counted, by_total, {"log_noise": noise * by_noise})
 
     def calibrator(self, observed: Observed, parameters: Parameters, calibrated: bool, unit: np.ndarray) -> Calibrator:
@@ -166,14 +166,14 @@ class GaussianOutputs(Family):
         return OutputHeads.unpacked(fields, self.outputs)
 
     def described(self) -> dict[str, Any]:
-        return {"outputs": self.outputs, "alike": self.alike, "complete": self.complete}
+        return {"outputs": self.outputs, "one_scale": self.one_scale, "complete": self.complete}
 
     @classmethod
     def from_description(cls, fields: Mapping[str, Any]) -> Family:
         outputs = require(fields, "outputs", int)
         if outputs < 2:
             raise ModelFileError(f"its family {cls.name!r} has {outputs} outputs")
-        return cls(outputs, require(fields, "alike", bool), require(fields, "complete", bool))
+        return cls(outputs, require(fields, "one_scale", bool), require(fields, "complete", bool))
 
     def initial_mixing(self, observed: Observed, latents: int) -> np.ndarray:
         """Where a mixing matrix (P, Q) starts: the directions in which the targets vary most.
