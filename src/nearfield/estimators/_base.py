@@ -224,11 +224,12 @@ class GPEstimator(BaseEstimator):
         """What the family learned, as attributes: those of an earlier fit go, those that all families have stay."""
         model = fit.predictor.model
         unit = np.asarray(1.0) if self._target is None else self._target.scale
-        for name in self.__dict__.pop("_learned", {}):
-            self.__dict__.pop(f"{name}_", None)
-        self.__dict__.update(self._always_learned(fit))
+        before = {f"{name}_" for name in self.__dict__.get("_learned", {})}
         self._learned = model.family.learned_values(model.parameters, model.scale2, fit.predictor.head, unit)
-        self.__dict__.update({f"{name}_": value for name, value in self._learned.items()})
+        now = {**self._always_learned(fit), **{f"{name}_": value for name, value in self._learned.items()}}
+        self.__dict__.update(now)
+        for name in before - now.keys():
+            self.__dict__.pop(name, None)
 
     def _always_learned(self, fit: Fit) -> dict[str, Any]:
         """Attributes that the estimator has whatever the family learns."""
