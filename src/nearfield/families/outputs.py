@@ -37,8 +37,8 @@ LOG_NOISE = Parameter(math.log(0.1), math.log(1e-9), math.log(10.0))  # of the v
 class GaussianOutputs(Family):
     """y_p = f_p + noise for P outputs.
 
-    one_scale: whether all outputs have the same kernel scale and noise level. complete: whether no row lacks an output and
-    no noise is known; outputs of one scale then share the noises, and one factorisation serves them all.
+    one_scale: whether all outputs have the same kernel scale and noise level. complete: whether no row lacks an output
+    and no noise is known; outputs of one scale then share the noises, and one factorisation serves them all.
     """
 
     name = "gaussian_outputs"
