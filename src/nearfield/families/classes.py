@@ -55,7 +55,7 @@ class Classes(Family):
         self.latents = self.kernel_scales = latents
         self.shared_noise = latents == 1 or not self.label_sites.own_noise
         self.state_size, self.state_learned = self.label_sites.state_size, self.label_sites.state_learned
-        self.parameters = self.label_sites.parameters
+        self.parameters = dict(self.label_sites.parameters)
         self.arrays = {"counts": (classes,)}
 
     @classmethod
