@@ -434,7 +434,7 @@ def test_a_loaded_model_is_the_saved_one(likelihood, predictive, tmp_path):
         (lambda h, a: h["family"].update(name="binomial"), "its rows have the arrays"),
         (lambda h, a: h["family"].update(name="gaussian"), "rows.state"),
         (lambda h, a: h["family"].update(name="poisson"), "its family is 'poisson'"),
-        (lambda h, a: h["family"].update(sites="tied"), "sites 'tied'"),
+        (lambda h, a: h["family"].update(auxiliary="tied"), "auxiliary 'tied'"),
         (lambda h, a: h["head"].update(dispersion=None), "out of range|dispersion"),
         (lambda h, a: h["head"].update(dispersion=-1.0), "out of range"),
         (lambda h, a: h["head"].update(dispersion=1e300), "out of range"),
