@@ -99,7 +99,7 @@ def student_rows(n=300):
     X, _, y = surface(n, 0)
     y, outliers = with_outliers(y)
     family = StudentT()
-    observed = family.observe(y / 0.8, np.ones(n), np.zeros(n))
+    observed = family.observe(y / 0.8, np.ones(n))
     model = Model.initial(family, Shared(find_kernel("matern52"), 1, 2, 1), MEANS["constant"])
     return model, Rows.of(family, X, observed), outliers
 
@@ -274,7 +274,7 @@ def test_a_handful_of_rows(n):
 
 def observed(model, y):
     """What was observed at rows of weight one, in the units of the model."""
-    return model._fit.predictor.model.family.observe(model._target.apply(y), np.ones(len(y)), np.zeros(len(y)))
+    return model._fit.predictor.model.family.observe(model._target.apply(y), np.ones(len(y)))
 
 
 def test_weights_are_repetitions_and_zero_is_no_row():
