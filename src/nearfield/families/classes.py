@@ -33,6 +33,7 @@ from nearfield.families._base import (
     SiteSlopes,
 )
 from nearfield.heads.classes import ClassCalibrator, ClassHead, LeftOutLabels, log_sum_exp
+from nearfield.metrics import ClassScores
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
 from nearfield.polya_gamma import (
@@ -54,7 +55,7 @@ class Classes(Family):
     task = "classification"
     estimator = "GPClassifier"
     kind = "label"
-    baseline_names = ()
+    scores = ClassScores
     patient = True
     initial_scale = 3.0  # log odds between -6 and 6
     additive = ("counts",)
@@ -196,6 +197,15 @@ class Classes(Family):
             return None
         value, by_location, by_log_scale = lognormal_kl_quadrature(state[:, : self.latents], state[:, self.latents :])
         return value.sum(axis=1), np.concatenate([by_location, by_log_scale], axis=1)
+
+    def baseline(self, y: np.ndarray, given: Mapping[str, np.ndarray], weight: np.ndarray) -> dict[str, Any]:
+        """The share of each class, from the numbers (n,) of those that were seen."""
+        seen = np.bincount(y.astype(np.int64), weight, self.classes)
+        return {"shares": (seen / seen.sum()).tolist()}
+
+    def baseline_distribution(self, numbers: Mapping[str, Any], n: int, given: Mapping[str, np.ndarray]) -> Any:
+        """Probabilities (n, K)."""
+        return np.tile(numbers["shares"], (n, 1))
 
     def calibrator(self, observed: Observed, parameters: Parameters, calibrated: bool, unit: np.ndarray) -> Calibrator:
         seen = observed["counts"].sum(axis=0)

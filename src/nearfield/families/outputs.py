@@ -31,6 +31,9 @@ from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
 from nearfield.scaling import Scaling
 
+OUTPUTS = ("lmc", "independent", "shared")
+"""How several outputs may depend on each other, as users say it: mixed, each with a kernel of its own, or all alike."""
+
 
 class GaussianOutputs(Family):
     """y_p = f_p + noise for P outputs.
@@ -157,6 +160,18 @@ class GaussianOutputs(Family):
         if outputs < 2:
             raise ModelFileError(f"its family {cls.name!r} has {outputs} outputs")
         return cls(outputs, require(fields, "alike", bool), require(fields, "complete", bool))
+
+    def baseline(self, y: np.ndarray, given: Mapping[str, np.ndarray], weight: np.ndarray) -> dict[str, Any]:
+        """Mean and std of each output, from y (n, P) with NaN where missing."""
+        there = ~np.isnan(y)
+        parts = [Scaling.of(y[own, p], weight[own]) for p, own in enumerate(there.T)]
+        return {"mean": [float(s.centre) for s in parts], "std": [float(s.scale) for s in parts]}
+
+    def baseline_distribution(self, numbers: Mapping[str, Any], n: int, given: Mapping[str, np.ndarray]) -> Any:
+        """Normal distributions, (n, P)."""
+        import scipy.stats
+
+        return scipy.stats.norm(np.tile(numbers["mean"], (n, 1)), numbers["std"])
 
     def initial_mixing(self, observed: Observed, latents: int) -> np.ndarray:
         """Where a mixing matrix (P, Q) starts: the directions in which the targets vary most.
