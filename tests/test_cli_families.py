@@ -220,6 +220,7 @@ def test_the_command_loads_the_families_of_other_packages(
 ) -> None:
     FAMILIES.pop("centred")
     groups = []
+    monkeypatch.setattr("gc.disable", lambda: None)  # this process goes on
 
     def points(group: str) -> list[Point]:
         groups.append(group)

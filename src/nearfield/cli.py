@@ -7,6 +7,7 @@ not at all. The model is imported when a command needs it, so that help and most
 
 from __future__ import annotations
 
+import gc
 import inspect
 import json
 import os
@@ -179,6 +180,7 @@ def fit(
         verbose=False if quiet else None,
         **settings,
     )
+    gc.enable()  # `entry` disabled it while modules are loaded; from here on much comes and goes
     with _user_errors():
         estimator.fit(x, y, **beside, **together)
     estimator._remember_table(encoder.to_json(), encoder.feature_names)
@@ -389,6 +391,7 @@ def _blocks(
     with tqdm(total=count_rows(path), unit=" rows", disable=None if progress else True, leave=False) as bar:
         for block in read_blocks(path, BLOCK_ROWS if rows is None else rows, columns):
             yield block, encoder.transform(block, first_row, tally), first_row
+            gc.enable()  # as in `fit`: there may be many blocks
             first_row += block.num_rows
             bar.update(block.num_rows)
     tally.warn()
