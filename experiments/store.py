@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import platform
-import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from experiments.task import Task
+from nearfield.atomic import replacing
 
 _PACKAGES = (
     "nearfield", "numpy", "scipy", "scikit-learn", "torch", "numba", "gpytorch", "gpboost", "MuyGPyS",
@@ -45,18 +44,10 @@ def described(task: Task) -> dict[str, Any]:
 
 
 def write(path: Path, result: dict[str, Any]) -> None:
-    """Write to a file beside it, then rename: a reader sees the old file or the new one, never half of it."""
+    """Write a result: a reader sees the old file or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(_plain(result), file, indent=1, allow_nan=False)
-            file.write("\n")
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path, "result") as file:
+        file.write(f"{json.dumps(_plain(result), indent=1, allow_nan=False)}\n".encode())
 
 
 def read(path: Path) -> dict[str, Any]:

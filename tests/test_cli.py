@@ -22,7 +22,7 @@ import pytest
 from cli_runs import Run, failed, runner, short_training, write
 from scipy import stats
 
-from nearfield import GPRegressor, __version__, metrics
+from nearfield import GPRegressor, __version__, metrics, persistence
 from nearfield import cli as cli_module
 from nearfield import table as table_module
 from nearfield.cli import main
@@ -278,6 +278,50 @@ def test_fit_settings_the_estimator_rejects(
 ) -> None:
     failed(run("fit", train, "--target", "y", "--drop", "id", "--out", tmp_path / "m.nearfield", *options), *parts)
     assert list(tmp_path.iterdir()) == [train]
+
+
+def test_a_linear_mean(run: Run, tmp_path: Path, train: Path) -> None:
+    """As from Python; a mean that is not known is named."""
+    out = tmp_path / "m.nearfield"
+    with short_training():
+        result = run("fit", train, "--target", "y", "--drop", "id", "--out", out, "--k", 16, "--mean", "linear")
+    assert result.code == 0
+    encoder = GPRegressor.load(out).encoder_
+    x, y = encoder.transform(read_table(train)), encoder.target_values(read_table(train))
+    model = GPRegressor(mean="linear", k=16, max_steps=20, random_state=0).fit(x, y)
+    np.testing.assert_array_equal(GPRegressor.load(out).mean_slopes_, model.mean_slopes_)
+    np.testing.assert_array_equal(GPRegressor.load(out).predict(x), model.predict(x))
+    failed(run("fit", train, "--target", "y", "--drop", "id", "--out", out, "--mean", "cubic"), "cubic", "linear")
+
+
+@pytest.mark.parametrize(("spelling", "options"), [("gaussian", []), ("student_t", ["--likelihood", "student_t"])])
+def test_the_old_spelling_of_a_plain_predictive_warns(
+    run: Run, tmp_path: Path, train: Path, spelling: str, options: list[str]
+) -> None:
+    out = tmp_path / "m.nearfield"
+    common = ["fit", train, "--target", "y", "--drop", "id", "--out", out, "--k", 16, "--quiet", *options]
+    with short_training():
+        result = run(*common, "--predictive", spelling)
+        expected = f"nearfield: warning: --predictive {spelling} is deprecated: write --predictive plain.\n"
+        assert result == (0, "", expected)
+        assert json.loads(run("info", out, "--json").out)["predictive"] == "plain"
+        assert run(*common, "--predictive", "plain") == (0, "", "")
+    other = {"gaussian": "student_t", "student_t": "gaussian"}[spelling]
+    failed(run(*common, "--predictive", other), f"--predictive is '{other}'; calibrated or plain")
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "info"])
+def test_a_model_file_is_opened_and_verified_once(
+    csv_files: Files, run: Run, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, verified = [], []
+    whole, checked = persistence._open_regular, persistence._checked_record
+    monkeypatch.setattr(persistence, "_open_regular", lambda name: opened.append(whole(name)) or opened[-1])
+    monkeypatch.setattr(persistence, "_checked_record", lambda record: verified.append(1) or checked(record))
+    tables = [] if command == "info" else [csv_files.test, "--block-rows", 50]
+    assert run(command, csv_files.model, *tables).code == 0
+    assert (len(opened), len(verified)) == (1, 1)
+    assert opened[0].closed
 
 
 def test_fit_checks_the_place_of_the_model_first(

@@ -427,15 +427,16 @@ def test_intervals_are_not_for_classes(
         {"task": 3},
         {"task": "binomial"},
         {"kind": "text"},
-        {"trials": "n"},
-        {"exposure": 1},
-        {"constant": {}},
-        {"constant": {"rate": "1", "dispersion": 1.0}},
-        {"constant": 1},
+        {"given": {"trials": "n"}},
+        {"given": {"exposure": 1}},
+        {"given": ["exposure"]},
+        {"task": "binomial", "likelihood": "binomial"},
+        {"likelihood": "gaussian"},
+        {"likelihood": 1},
     ],
 )
 def test_a_damaged_description_of_the_target_is_refused(models: dict[str, Path], change: dict[str, Any]) -> None:
     good = GPCountRegressor.load(models["exposure"])._table
-    assert TableEncoder.from_json(good).target.exposure == "hours"
+    assert TableEncoder.from_json(good).target.given == {"exposure": "hours"}
     with pytest.raises(ValueError, match="description of its target is damaged"):
         TableEncoder.from_json(good | change)

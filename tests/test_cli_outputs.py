@@ -15,9 +15,11 @@ import pytest
 from cli_runs import Run, failed, runner, short_training, write
 from scipy import stats
 
-from nearfield import GPRegressor, cli, cli_arguments
+from nearfield import GPRegressor, cli
 from nearfield.encoding import TableEncoder
-from nearfield.estimators.regressor import OUTPUTS
+from nearfield.families import names_for, tasks
+from nearfield.families.outputs import OUTPUTS
+from nearfield.means import MEANS
 from nearfield.metrics import Scores
 from nearfield.table import read_table
 from nearfield.target import Target, Targets
@@ -266,7 +268,7 @@ def test_one_target_is_as_ever(tables: dict[str, Path], run: Run, tmp_path: Path
     assert result.code == 0
     assert "87 rows, 3 columns as 5 features, target 'low'\n" in result.out
     described = GPRegressor.load(out)._table
-    assert set(described) == {"format", "target", "task", "kind", "exposure", "trials", "constant", "columns"}
+    assert set(described) == {"format", "target", "task", "kind", "likelihood", "given", "columns"}
     assert run("predict", out, tables["test"]).out.startswith("mean,std,lower,upper\n")
     assert set(json.loads(run("evaluate", out, train, "--json").out)) == {"skipped", "rows", "model", "constant"}
     info = json.loads(run("info", out, "--json").out)
@@ -318,8 +320,10 @@ def test_fit_mistakes_are_found_before_torch_is_needed(
     assert list(tmp_path.iterdir()) == [table]
 
 
-def test_the_choices_are_those_of_the_estimator() -> None:
-    assert cli_arguments.OUTPUTS == OUTPUTS
+def test_help_lists_the_choices_that_there_are(run: Run) -> None:
+    shown = " ".join(run("fit", "--help").out.split())
+    for choices in (OUTPUTS, MEANS, ["auto", *tasks()], names_for("GPRegressor", ("number",))):
+        assert ", ".join(choices) in shown
 
 
 def test_later_tables(models: dict[str, Path], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +352,7 @@ def test_json_gives_the_same_targets(models: dict[str, Path]) -> None:
 
 def changed(part: int, **change: object) -> dict[str, Any]:
     """The description of the targets with one of them changed."""
-    targets = [Target(name, constant={"mean": 0.0, "std": 1.0}).to_json() for name in ("low", "high")]
+    targets = [Target(name).to_json() for name in ("low", "high")]
     targets[part] |= change
     return {"targets": targets}
 
@@ -365,14 +369,12 @@ def changed(part: int, **change: object) -> dict[str, Any]:
         changed(0, target="high"),
         changed(0, target=1),
         changed(0, target="x1"),  # a feature
-        changed(1, task="classification", kind="text", constant={}),
-        changed(1, task="counts", constant={"rate": 1.0, "dispersion": 1.0}),
+        changed(1, task="classification", kind="text"),
+        changed(1, task="counts"),
         changed(1, task="auto"),
         changed(1, kind="text"),
-        changed(1, trials="n"),
-        changed(1, constant={}),
-        changed(1, constant={"mean": 0.0}),
-        changed(1, constant={"mean": 0.0, "std": float("nan")}),
+        changed(1, given={"trials": "n"}),
+        changed(1, likelihood="binomial"),
     ],
 )
 def test_a_damaged_description_is_refused(change: dict[str, Any]) -> None:

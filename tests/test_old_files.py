@@ -148,5 +148,4 @@ def test_a_constructor_may_grow_an_argument(monkeypatch):
             super().__init__(kernel, k, random_state=random_state)
             self.grown = grown
 
-    model = estimator_base._restore.__globals__["migrated"](*read_file(FILES / "v2" / "gaussian.nearfield"))
-    assert estimator_base._restore(GPRegressor, *model).grown == 5
+    assert estimator_base.restored(GPRegressor, *read_file(FILES / "v2" / "gaussian.nearfield")).grown == 5

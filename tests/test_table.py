@@ -10,10 +10,13 @@ import os
 import subprocess
 import sys
 import warnings
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -479,3 +482,28 @@ def test_a_damaged_description_is_refused(encoder: TableEncoder) -> None:
     for columns in (twice, no_levels):
         with pytest.raises(ValueError, match="description of"):
             TableEncoder.from_json(good | {"columns": columns})
+
+
+def test_a_text_column_is_trimmed_and_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features and target, whether they are text, numbers written as text, or a mixture."""
+    calls: Counter[str] = Counter()
+    for name in ("utf8_trim_whitespace", "match_substring_regex", "is_in"):
+        own = getattr(pc, name)
+
+        def counted(*args: object, _own: Callable = own, _name: str = name, **options: object) -> object:
+            calls[_name] += 1
+            return _own(*args, **options)
+
+        monkeypatch.setattr(pc, name, counted)
+    columns = {"text": ["a", " b", "NA"], "odd": ["1", "2", "x"], "empty": ["", "NA", None]}
+    table = pa.table({**columns, "y": ["1", "2.5", " 3 "]})
+    with pytest.warns(TableWarning):
+        encoder, x, y, _ = TableEncoder.fit_transform(table, "y", task="auto")
+    assert encoder.feature_names == ["text=(missing)", "text=a", "text=b", "odd=1", "odd=2", "odd=x"]
+    assert (x.sum(axis=1).tolist(), y.tolist()) == ([2.0, 2.0, 2.0], [1.0, 2.5, 3.0])
+    assert calls["utf8_trim_whitespace"] == calls["is_in"] == 4
+    assert calls["match_substring_regex"] == 3  # what is empty needs no second look
+    calls.clear()
+    labels = pa.table({"x": [1.0, 2.0, 3.0], "y": ["a", "b ", "a"]})
+    assert TableEncoder.fit_transform(labels, "y", task="auto")[2].tolist() == ["a", "b", "a"]
+    assert dict(calls) == {"utf8_trim_whitespace": 1, "match_substring_regex": 1, "is_in": 1}

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,15 +28,62 @@ _TRUE, _FALSE = ("1", "true", "True", "TRUE"), ("0", "false", "False", "FALSE")
 Floats = NDArray[np.float64]
 
 
-def numbers(values: pa.ChunkedArray, label: str, first_row: int) -> Floats:
+class Text:
+    """A column of text: its cells without blanks around them, null as "", and what is known of each, found out once."""
+
+    def __init__(self, values: pa.ChunkedArray) -> None:
+        self.values = values
+        """as they stand in the table"""
+        self.type = values.type
+        self.cells = pc.fill_null(pc.utf8_trim_whitespace(values.cast(pa.large_string())), "")
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    @cached_property
+    def missing(self) -> pa.ChunkedArray:
+        """Which cells mean "no value"."""
+        return pc.is_in(self.cells, value_set=pa.array(NULL_VALUES, pa.large_string()))
+
+    @cached_property
+    def odd(self) -> pa.ChunkedArray:
+        """Which have a value that is no number."""
+        return pc.and_not(pc.invert(pc.match_substring_regex(self.cells, _NUMBER)), self.missing)
+
+    @cached_property
+    def n_odd(self) -> int:
+        """How many."""
+        return int(pc.sum(self.odd).as_py() or 0)
+
+    @property
+    def mostly_numbers(self) -> bool:
+        """Whether more than half of the cells that have a value are numbers."""
+        return self.n_odd < (len(self) - (pc.sum(self.missing).as_py() or 0)) / 2
+
+
+Cells: TypeAlias = pa.ChunkedArray | Text
+"""A column to be read, as `opened` gives it."""
+
+
+def opened(values: pa.ChunkedArray) -> Cells:
+    """A column, ready to be read in one or more of the ways below: text is trimmed here, once for all of them."""
+    return Text(values) if is_text(values.type) else values
+
+
+def without_dictionary(values: Cells) -> Cells:
+    """A column of categories as what they are; any other as it is."""
+    if isinstance(values, Text) or not pa.types.is_dictionary(values.type):
+        return values
+    return opened(values.cast(values.type.value_type))
+
+
+def numbers(values: Cells, label: str, first_row: int) -> Floats:
     """(n,), NaN where missing, from numbers or text; infinite values are an error."""
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if is_text(values.type):
-        values, missing = trimmed(values)
-        good = pc.or_(missing, pc.match_substring_regex(values, _NUMBER))
-        refuse(values, pc.invert(good), label, first_row, "a number")
-        values = pc.if_else(missing, None, values)
+    values = without_dictionary(values)
+    if isinstance(values, Text):
+        if values.n_odd:
+            refuse(values.cells, values.odd, label, first_row, "a number")
+        values = pc.if_else(values.missing, None, values.cells)
     elif not (is_number(values.type) or pa.types.is_boolean(values.type) or pa.types.is_null(values.type)):
         raise TableError(f"{label} has type {values.type}; numbers are expected, as in the training table.")
     found = _floats(values)
@@ -44,19 +93,19 @@ def numbers(values: pa.ChunkedArray, label: str, first_row: int) -> Floats:
     return found
 
 
-def flags(values: pa.ChunkedArray, label: str, first_row: int) -> Floats:
+def flags(values: Cells, label: str, first_row: int) -> Floats:
     """(n,) of 1, 0 and NaN, from true and false, numbers or text."""
-    if not is_text(values.type):
+    if not isinstance(values, Text):
         return numbers(values, label, first_row)
-    values, missing = trimmed(values)
-    true, false = (pc.is_in(values, value_set=pa.array(words, pa.large_string())) for words in (_TRUE, _FALSE))
-    refuse(values, pc.invert(pc.or_(pc.or_(true, false), missing)), label, first_row, "true or false")
+    cells, missing = values.cells, values.missing
+    true, false = (pc.is_in(cells, value_set=pa.array(words, pa.large_string())) for words in (_TRUE, _FALSE))
+    refuse(cells, pc.invert(pc.or_(pc.or_(true, false), missing)), label, first_row, "true or false")
     return _floats(pc.if_else(missing, None, true))
 
 
-def days(values: pa.ChunkedArray, label: str, first_row: int) -> Floats:
+def days(values: Cells, label: str, first_row: int) -> Floats:
     """(n,) days since 1970-01-01, NaN where missing, from dates, timestamps or ISO 8601 text."""
-    if is_text(values.type):
+    if isinstance(values, Text):
         values = _parse_dates(values, label, first_row)
     if pa.types.is_null(values.type):
         return _floats(values)
@@ -66,10 +115,10 @@ def days(values: pa.ChunkedArray, label: str, first_row: int) -> Floats:
     return _floats(values.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())) / _DAY
 
 
-def _parse_dates(values: pa.ChunkedArray, label: str, first_row: int) -> pa.ChunkedArray:
-    cells, missing = trimmed(values)
+def _parse_dates(values: Text, label: str, first_row: int) -> pa.ChunkedArray:
+    cells = values.cells
     cut = pc.replace_substring_regex(cells, r"(\.\d{6})\d+", r"\1")  # microseconds hold six digits
-    text = pc.if_else(missing, None, cut)
+    text = pc.if_else(values.missing, None, cut)
     dates = _as_dates(text)
     if dates is None:
         bad = [_as_dates(pa.chunked_array([[cell]], text.type)) is None for cell in text]
@@ -86,15 +135,13 @@ def _as_dates(text: pa.ChunkedArray) -> pa.ChunkedArray | None:
     return None
 
 
-def texts(values: pa.ChunkedArray, label: str) -> pa.ChunkedArray:
-    """Levels as text, without nulls."""
+def texts(values: Cells, label: str, missing: str | None = MISSING) -> pa.ChunkedArray:
+    """Levels as text, with `missing` instead of those that mean "no value"."""
     try:
-        text = values.cast(pa.large_string())
+        text = values if isinstance(values, Text) else Text(values)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TableError(f"{label} has type {values.type}; text is expected, as in training.") from error
-    text = pc.utf8_trim_whitespace(text)
-    absent = pc.is_in(text, value_set=pa.array(NULL_VALUES, pa.large_string()))
-    return pc.if_else(pc.or_(absent, pc.is_null(text)), MISSING, text)
+    return pc.if_else(text.missing, missing, text.cells)
 
 
 def refuse(values: pa.ChunkedArray, bad: pa.ChunkedArray, label: str, first_row: int, expected: str) -> None:
@@ -108,45 +155,26 @@ def refuse(values: pa.ChunkedArray, bad: pa.ChunkedArray, label: str, first_row:
         )
 
 
-def trimmed(values: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Text without blanks around it, null replaced by "", and whether each cell means "no value"."""
-    text = pc.fill_null(pc.utf8_trim_whitespace(values.cast(pa.large_string())), "")
-    return text, pc.is_in(text, value_set=pa.array(NULL_VALUES, pa.large_string()))
-
-
 def _floats(values: pa.ChunkedArray) -> Floats:
     """float64 with NaN for null, always a copy; integers beyond 2^53 are rounded."""
     return np.array(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-READERS: dict[str, Callable[[pa.ChunkedArray, str, int], Floats]] = {"number": numbers, "flag": flags, "date": days}
+READERS: dict[str, Callable[[Cells, str, int], Floats]] = {"number": numbers, "flag": flags, "date": days}
 
 
-def odd_among_numbers(values: pa.ChunkedArray) -> str | None:
+def odd_among_numbers(text: Text) -> str | None:
     """Describes the text in a column whose values are mostly numbers; None for any other column."""
-    text = _not_numbers(values)
-    n_text = pc.sum(text).as_py()
-    if not n_text or not mostly_numbers(values):
+    if not text.n_odd or not text.mostly_numbers:
         return None
-    first = pc.index(text, True).as_py()
-    return f"looks numeric but has {n_text} text values, first {values[first].as_py()!r} in row {first + 1}"
+    first = pc.index(text.odd, True).as_py()
+    return f"looks numeric but has {text.n_odd} text values, first {text.values[first].as_py()!r} in row {first + 1}"
 
 
-def mostly_numbers(values: pa.ChunkedArray) -> bool:
-    """Whether more than half of the cells of a text column that have a value are numbers."""
-    present = len(values) - pc.sum(trimmed(values)[1]).as_py()
-    return bool(pc.sum(_not_numbers(values)).as_py() < present / 2)
-
-
-def _not_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    text, missing = trimmed(values)
-    return pc.and_not(pc.invert(pc.match_substring_regex(text, _NUMBER)), missing)
-
-
-def is_empty(values: pa.ChunkedArray) -> bool:
+def is_empty(values: Cells) -> bool:
     """Whether there is no value at all: null, or NaN among floats, or only cells like NA in text."""
-    if is_text(values.type):
-        return bool(pc.all(trimmed(values)[1]).as_py())
+    if isinstance(values, Text):
+        return bool(pc.all(values.missing).as_py())
     return bool(pc.all(pc.is_null(values, nan_is_null=True)).as_py())
 
 

@@ -7,13 +7,15 @@ not at all. The model is imported when a command needs it, so that help and most
 
 from __future__ import annotations
 
+import gc
+import inspect
 import json
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,11 +23,11 @@ import typer
 
 from nearfield import __version__
 from nearfield.cli_arguments import (
-    OUTPUTS,
     UserError,
     check_apart,
     check_between,
     check_targets,
+    likelihoods,
     parse_k,
     parse_quantiles,
     parse_task,
@@ -44,7 +46,7 @@ BAD_INPUT, UNEXPECTED, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 app = typer.Typer(name="nearfield", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 _TABLES = "a .csv, .tsv (also .gz) or .parquet file"
-ModelFile = Annotated[Path, typer.Argument(help="A model that `nearfield fit` wrote.", metavar="MODEL")]
+ModelFile = Annotated[Path, typer.Argument(help="A model, of `nearfield fit` or saved in Python.", metavar="MODEL")]
 TableFile = Annotated[Path, typer.Argument(help=f"The table: {_TABLES}.", metavar="TABLE")]
 BlockRows = Annotated[int | None, typer.Option(help="Rows held in memory at once; the result does not depend on it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -72,8 +74,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> None:
     """Without `app()`, which turns interrupts and closed pipes into exit codes of its own."""
     command: Any = typer.main.get_command(app)
+    if arguments[0] == "fit":
+        _list_choices(command.commands["fit"])
     with command.make_context("nearfield", arguments) as context:
         command.invoke(context)
+
+
+def _list_choices(fit: Any) -> None:
+    """Name the tasks, likelihoods and so on that there are in the help of `fit`, which loads the families anyhow."""
+    from nearfield.families import tasks
+    from nearfield.families.outputs import OUTPUTS
+    from nearfield.means import MEANS
+
+    choices = {"task": ["auto", *tasks()], "likelihood": likelihoods(), "outputs": OUTPUTS, "mean": MEANS}
+    for parameter in fit.params:
+        if parameter.name in choices:
+            parameter.help += f" One of {', '.join(choices[parameter.name])}."
 
 
 def _print_version(asked: bool) -> None:
@@ -99,19 +115,15 @@ def fit(
         list[str], typer.Option(help="The column to predict; may be repeated to predict several.", metavar="COLUMN")
     ],
     out: Annotated[Path, typer.Option(help="Where to write the model.")],
-    task: Annotated[str, typer.Option(help="Task: auto, regression, classification, counts or binomial.")] = "auto",
-    likelihood: Annotated[
-        str | None, typer.Option(help="Likelihood, such as student_t for a regression with outliers.")
-    ] = None,
+    task: Annotated[str, typer.Option(help="What the target is.")] = "auto",
+    likelihood: Annotated[str | None, typer.Option(help="Likelihood of the target.")] = None,
     exposure: Annotated[
         str | None, typer.Option(help="Column that expected counts are proportional to.", metavar="COLUMN")
     ] = None,
     trials: Annotated[
         str | None, typer.Option(help="Column with the trials of binomial counts.", metavar="COLUMN")
     ] = None,
-    outputs: Annotated[
-        str | None, typer.Option(help=f"How several targets depend on each other: {', '.join(OUTPUTS)}.")
-    ] = None,
+    outputs: Annotated[str | None, typer.Option(help="How several targets depend on each other.")] = None,
     groups: Annotated[
         str | None,
         typer.Option(
@@ -121,6 +133,7 @@ def fit(
     ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column not to use; may be repeated.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Kernel, as in GPRegressor.")] = None,
+    mean: Annotated[str | None, typer.Option(help="Mean; a linear one goes on beyond the training rows.")] = None,
     k: Annotated[str | None, typer.Option(help="Number of neighbours, or auto.", metavar="auto|INT")] = None,
     predictive: Annotated[str | None, typer.Option(help="calibrated, or plain: as the trained model says.")] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.", min=0)] = 0,
@@ -132,10 +145,12 @@ def fit(
     from nearfield.table import check_writable, read_table
 
     neighbours = parse_k(k)
-    check_targets(target, outputs, task, likelihood, exposure, trials)
+    options = {"exposure": exposure, "trials": trials}
+    given = {what: column for what, column in options.items() if column is not None}
+    check_targets(target, outputs, task, likelihood, given)
     if groups in target:
         raise UserError(f"--groups is {groups!r}, which is a target; a column of labels, or auto, is expected.")
-    asked = parse_task(task, likelihood, exposure, trials)
+    asked, family = parse_task(task, likelihood, given)
     for path in (out, checkpoint):
         if path is not None:
             check_apart(path, table)
@@ -143,13 +158,13 @@ def fit(
     rows = read_table(table)
     together = {} if groups is None else {"groups": group_labels(rows, groups)}
     unused = [*(drop or ()), *([groups] if groups not in (None, "auto") else [])]
-    encoder, x, values, given = TableEncoder.fit_transform(
-        rows, target, unused, task=asked, exposure=exposure, trials=trials
+    encoder, x, values, beside = TableEncoder.fit_transform(
+        rows, target, unused, task=asked, likelihood=family, given=given
     )
-    if together and encoder.target.family.estimator != "GPRegressor":
+    if together and not _takes_groups(encoder.target.estimator):
         raise UserError(f"--groups goes with a regression, not with {encoder.target.task}: leave it out.")
     y, n = encoder.target.as_labels(values), int(encoder.target.known(values).sum())
-    settings = _settings(encoder.target, likelihood, predictive, outputs)
+    settings = _settings(encoder.target, predictive, outputs)
     remarks = [encoder.target.remark(y)] if task == "auto" and likelihood is None else []
     if n < len(y):
         remarks.append(f"{len(y) - n:,} of {len(y):,} rows have none of the targets and are left out.")
@@ -158,14 +173,16 @@ def fit(
     estimator = _estimator(
         encoder.target.estimator,
         kernel=kernel,
+        mean=mean,
         k=neighbours,
         random_state=seed,
         checkpoint=checkpoint,
         verbose=False if quiet else None,
         **settings,
     )
+    gc.enable()  # `entry` disabled it while modules are loaded; from here on much comes and goes
     with _user_errors():
-        estimator.fit(x, y, **given, **together)
+        estimator.fit(x, y, **beside, **together)
     estimator._remember_table(encoder.to_json(), encoder.feature_names)
     from nearfield import TrainingRowsWarning  # here, not above: mistakes in the table need not wait for the model
 
@@ -205,20 +222,20 @@ def predict(
     if destination is not None:
         check_apart(destination, table, model)
         check_writable(destination)
-    encoder = _encoder_of(model)
-    encoder.check_columns(names)
-    if encoder.target.family.kind == "label" and (coverage is not None or levels):
-        option = "--quantiles" if coverage is None else "--coverage"
-        raise UserError(f"{option} is for numbers, but {model} predicts classes: leave it out.")
     shown = destination is not None or not sys.stdout.isatty()
-    report = None
-    with write_blocks(destination) as write:
-        for block, x, first_row in _blocks(table, encoder, block_rows, kept, progress=shown):
-            given = encoder.target.given(block, first_row)
-            report = report or _report_of(model, encoder)
-            with _user_errors():
-                columns = report.predictions(x, given, coverage, levels)
-            write(_beside(block.select(kept), columns))
+    with _Saved(model) as saved:
+        encoder, report = saved.encoder, None
+        encoder.check_columns(names)
+        if encoder.target.predicts == "label" and (coverage is not None or levels):
+            option = "--quantiles" if coverage is None else "--coverage"
+            raise UserError(f"{option} is for numbers, but {model} predicts classes: leave it out.")
+        with write_blocks(destination) as write:
+            for block, x, first_row in _blocks(table, encoder, block_rows, kept, progress=shown):
+                beside = encoder.target.beside(block, first_row)
+                report = report or saved.report()
+                with _user_errors():
+                    columns = report.predictions(x, beside, coverage, levels)
+                write(_joined(block.select(kept), columns))
 
 
 @app.command()
@@ -242,18 +259,20 @@ def evaluate(
     from nearfield.table import column_names
 
     names = column_names(table)
-    encoder = _encoder_of(model).with_targets(target or [])
-    encoder.check_columns(names, target=True)
-    own, report, skipped = encoder.target, _report_of(model, encoder), 0
+    with _Saved(model) as saved:
+        saved.encoder = encoder = saved.encoder.with_targets(target or [])
+        encoder.check_columns(names, target=True)
+        report = saved.report()
+    own, skipped = encoder.target, 0
     for block, x, first_row in _blocks(table, encoder, block_rows, own.names):
         y = encoder.target_values(block, first_row)
         known = own.known(y)
-        given = {what: values[known] for what, values in own.given(block, first_row, known).items()}
-        own.check(y[known], given, first_row + np.flatnonzero(known))
+        beside = {what: values[known] for what, values in own.beside(block, first_row, known).items()}
+        own.check(y[known], beside, first_row + np.flatnonzero(known))
         skipped += int((~known).sum())
         if known.any():
             with _user_errors():
-                report.score(x[known], y[known], given)
+                report.score(x[known], y[known], beside)
     result = {"skipped": skipped, **report.result()}
     if "rows" not in result and "unseen" in result:
         raise UserError(f"No label of the target {own.names[0]!r} in {table} was among the classes of {model}.")
@@ -268,9 +287,9 @@ def info(model: ModelFile, as_json: AsJson = False) -> None:
     """Describe a model: its task, kernel, neighbours, noise or classes, and how much each feature matters."""
     from nearfield.cli_report import describe, description_table
 
-    encoder = _encoder_of(model)
-    estimator = _load(model, encoder)
-    described = describe(model, estimator, encoder)
+    with _Saved(model) as saved:
+        estimator = saved.load()
+    described = {"file": str(model), "file_version": saved.version, **describe(estimator, saved.encoder)}
     print(json.dumps(described, indent=2) if as_json else description_table(described, estimator))
 
 
@@ -285,70 +304,75 @@ def _estimator(name: str, **settings: Any) -> Any:
         return ESTIMATORS[name](**{name: value for name, value in settings.items() if value is not None})
 
 
-def _settings(
-    target: Target | Targets, likelihood: str | None, predictive: str | None, outputs: str | None
-) -> dict[str, Any]:
-    """The settings that are not the same for all estimators."""
-    family = target.family
+def _takes_groups(name: str) -> bool:
+    from nearfield.estimators import ESTIMATORS
+
+    return "groups" in inspect.signature(ESTIMATORS[name].fit).parameters
+
+
+def _settings(target: Target | Targets, predictive: str | None, outputs: str | None) -> dict[str, Any]:
+    """The settings that are not the same for all estimators; None for the estimator's default."""
     if predictive is not None and predictive != "calibrated":
-        if predictive != "plain" and predictive != (likelihood or family.name):
+        if predictive not in ("plain", target.family.name):
             raise UserError(f"--predictive is {predictive!r}; calibrated or plain is expected.")
         if predictive != "plain":
             warnings.warn(f"--predictive {predictive} is deprecated: write --predictive plain.", stacklevel=2)
         predictive = "plain"
-    own = {"predictive": predictive}
-    if family.kind in ("number", "count"):
-        own["likelihood"] = likelihood or family.name
-    if family.kind == "label":
-        own["likelihood"] = likelihood
-    return {**own, "outputs": outputs} if family.kind == "numbers" else own
+    return {"predictive": predictive, "likelihood": target.likelihood, "outputs": outputs}
 
 
-def _sections_of(path: Path) -> dict[str, Any]:
-    """The sections of a model file, without its arrays: mistakes are found before the model has to be loaded."""
-    if not path.is_file():
-        raise UserError(f"The model {path} {'is not a file' if path.exists() else 'does not exist'}.")
-    from nearfield.migration import migrated_header
-    from nearfield.persistence import read_header
+class _Saved:
+    """A model file, read once: how its table becomes features is known at once, so that mistakes are found before the
+    model has to be loaded."""
 
-    with _user_errors():
-        sections = migrated_header(*read_header(path)).get("sections")
-        if not isinstance(sections, dict) or not isinstance(sections.get("estimator"), dict):
-            raise UserError(f"{path} does not describe a model: save it again.")
-        return sections
+    encoder: TableEncoder
+    """how the model's table was encoded; of a model saved in Python, a table of numbers with its columns"""
 
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise UserError(f"The model {path} {'is not a file' if path.exists() else 'does not exist'}.")
+        from nearfield.encoding import TableEncoder
+        from nearfield.migration import migrated_sections
+        from nearfield.persistence import ModelReader, naming_file
 
-def _encoder_of(path: Path) -> TableEncoder:
-    """How the model's table was encoded; of a model saved in Python, a table of numbers with its columns."""
-    from nearfield.encoding import TableEncoder
+        self.path = path
+        with _user_errors(), ExitStack() as until_read, naming_file(path):
+            self.file = until_read.enter_context(ModelReader(path))
+            sections = migrated_sections(self.file.version, self.file.header)
+            of_table = "table" in sections
+            self.encoder = TableEncoder.from_json(sections["table"]) if of_table else TableEncoder.of_arrays(sections)
+            self.name, self.version = sections["estimator"].get("name"), self.file.version
+            until_read.pop_all()
 
-    sections = _sections_of(path)
-    with _user_errors():
-        if "table" in sections:
-            return TableEncoder.from_json(sections["table"])
-        return TableEncoder.of_arrays(sections)
+    def __enter__(self) -> _Saved:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self.file.__exit__()
 
-def _load(path: Path, encoder: TableEncoder) -> Any:
-    from nearfield.estimators import ESTIMATORS
+    def load(self) -> Any:
+        """The estimator."""
+        from nearfield.estimators import ESTIMATORS
+        from nearfield.estimators._base import restored
+        from nearfield.persistence import naming_file
 
-    name = _sections_of(path)["estimator"].get("name")
-    with _user_errors():
-        if name not in ESTIMATORS:
-            raise UserError(f"{path} holds a {name!r}; expected one of {', '.join(ESTIMATORS)}.")
-        model = ESTIMATORS[name].load(path)
-    described, outputs = len(encoder.target.names), getattr(model, "n_outputs_", 1)
-    if described != outputs:
-        raise UserError(
-            f"{path} is damaged: it predicts {outputs} targets, but its table has {described}. Fit it again."
-        )
-    return model
+        if self.name not in ESTIMATORS:
+            raise UserError(f"{self.path} holds a {self.name!r}; expected one of {', '.join(ESTIMATORS)}.")
+        with _user_errors(), naming_file(self.path):
+            model: Any = restored(ESTIMATORS[self.name], self.version, self.file.header, self.file.arrays())
+        described, outputs = len(self.encoder.target.names), getattr(model, "n_outputs_", 1)
+        if described != outputs:
+            raise UserError(
+                f"{self.path} is damaged: it predicts {outputs} targets, but its table has {described}. Fit it again."
+            )
+        model._column = False  # a single target is a column of the table, also where it was (n, 1) in Python
+        return model
 
+    def report(self) -> Report:
+        """What is written and printed of the model."""
+        from nearfield.cli_report import report_on
 
-def _report_of(path: Path, encoder: TableEncoder) -> Report:
-    from nearfield.cli_report import report_on
-
-    return report_on(_load(path, encoder), encoder.target)
+        return report_on(self.load(), self.encoder.target)
 
 
 def _blocks(
@@ -367,12 +391,13 @@ def _blocks(
     with tqdm(total=count_rows(path), unit=" rows", disable=None if progress else True, leave=False) as bar:
         for block in read_blocks(path, BLOCK_ROWS if rows is None else rows, columns):
             yield block, encoder.transform(block, first_row, tally), first_row
+            gc.enable()  # as in `fit`: there may be many blocks
             first_row += block.num_rows
             bar.update(block.num_rows)
     tally.warn()
 
 
-def _beside(kept: pa.Table, columns: dict[str, Any]) -> pa.Table:
+def _joined(kept: pa.Table, columns: dict[str, Any]) -> pa.Table:
     """The kept columns, then those of the predictions."""
     import pyarrow as pa
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-
-OUTPUTS = ("lmc", "independent", "shared")
-"""How several targets may depend on each other, as in GPRegressor."""
 
 
 class UserError(Exception):
@@ -22,17 +20,13 @@ def parse_k(text: str | None) -> int | str | None:
 
 
 def check_targets(
-    targets: list[str],
-    outputs: str | None,
-    task: str,
-    likelihood: str | None,
-    exposure: str | None,
-    trials: str | None,
+    targets: list[str], outputs: str | None, task: str, likelihood: str | None, given: Mapping[str, str]
 ) -> None:
     """Raise UserError if a target is named twice, or an option does not go with so many targets."""
-    from nearfield.families import tasks
+    from nearfield.families import tasks, usual
+    from nearfield.families.outputs import OUTPUTS
 
-    default = tasks()["regression"][0]
+    default = usual("number")
     twice = [name for place, name in enumerate(targets) if name in targets[:place]]
     if twice:
         raise UserError(f"--target {twice[0]!r} is given more than once; name each target once.")
@@ -42,51 +36,55 @@ def check_targets(
         if outputs is not None:
             raise UserError("--outputs is for several targets, but one is given: leave it out, or repeat --target.")
         return
-    for option, given in {
+    asked = {
         f"--task {task}": task in tasks() and task != default.task,
-        f"--likelihood {likelihood}": likelihood in _likelihoods() and likelihood != default.name,
-        "--exposure": exposure is not None,
-        "--trials": trials is not None,
-    }.items():
-        if given:
+        f"--likelihood {likelihood}": likelihood in likelihoods() and likelihood != default.name,
+        **{f"--{what}": True for what in given},
+    }
+    for option, alone in asked.items():
+        if alone:
             raise UserError(
-                f"{option} goes with one target, but {len(targets)} are given: only a gaussian regression takes "
-                "several. Leave it out, or fit a model to each target."
+                f"{option} goes with one target, but {len(targets)} are given: only a {default.name} {default.task} "
+                "takes several. Leave it out, or fit a model to each target."
             )
 
 
-def _likelihoods() -> dict[str, str]:
-    """The likelihoods that can be asked for by name, and the task of each."""
+def likelihoods() -> list[str]:
+    """The likelihoods that can be asked for by name."""
     from nearfield.families import tasks
 
-    every = (family for families in tasks().values() for family in families)
-    return {family.name: family.task for family in every}
+    return [family.name for families in tasks().values() for family in families]
 
 
-def parse_task(task: str, likelihood: str | None, exposure: str | None, trials: str | None) -> str:
-    """The task, with "auto" decided where the other options imply one."""
+def parse_task(task: str, likelihood: str | None, given: Mapping[str, str]) -> tuple[str, str | None]:
+    """The task, with "auto" decided where the other options imply one, and the likelihood, None where the number of
+    classes decides. Of several families that the options allow, it is the first.
+    """
     from nearfield.families import tasks
 
     every = tasks()
     if task not in ("auto", *every):
         raise UserError(f"--task is {task!r}; one of auto, {', '.join(every)} is expected.")
-    asked = {"exposure": exposure, "trials": trials}
-    implied = {
-        f"--{name}": own for name, column in asked.items() if column is not None
-        for own, families in every.items() if name in families[0].given
-    }  # fmt: skip
+    if likelihood not in (None, *likelihoods()):
+        raise UserError(f"--likelihood is {likelihood!r}; one of {', '.join(likelihoods())} is expected.")
+    if task == "auto" and likelihood is None and not given:
+        return task, None
+    known = [family for families in every.values() for family in families]
+    options = {f"--{what}": [family for family in known if what in family.given] for what in given}
     if likelihood is not None:
-        known = _likelihoods()
-        if likelihood not in known:
-            raise UserError(f"--likelihood is {likelihood!r}; one of {', '.join(known)} is expected.")
-        implied[f"--likelihood {likelihood}"] = known[likelihood]
-    for option, own in implied.items():
-        if task not in ("auto", own):
-            raise UserError(f"{option} goes with --task {own}, not with {task}.")
-        task = own
-    if task == "binomial" and trials is None:
-        raise UserError("--task binomial needs --trials: the column with the number of trials of each row.")
-    return task
+        options[f"--likelihood {likelihood}"] = [family for family in known if family.name == likelihood]
+    left, so_far = (known, "") if task == "auto" else (every[task], task)
+    for option, own in options.items():
+        fits = [family for family in left if family in own]
+        if not fits:
+            allowed = " or ".join(dict.fromkeys(family.task for family in own))
+            raise UserError(f"{option} goes with --task {allowed}, not with {so_far}.")
+        left, so_far = fits, " or ".join(dict.fromkeys(family.task for family in fits))
+    family = left[0]
+    for what, beside in family.given.items():
+        if beside.needed and what not in given:
+            raise UserError(f"--task {family.task} needs --{what}: the column with {beside.meaning}.")
+    return family.task, likelihood if family.kind == "label" else family.name
 
 
 def parse_quantiles(text: str | None) -> list[float]:

@@ -8,21 +8,17 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from scipy import stats
 
 from nearfield.encoding import TableEncoder
-from nearfield.families import FAMILIES
+from nearfield.families import Family
 from nearfield.heads.outputs import joint_scores
-from nearfield.metrics import ClassScores, Scores
-from nearfield.persistence import read_header
-from nearfield.target import Target, Targets
+from nearfield.target import Target, Targets, shown_labels
 
 Given = Mapping[str, np.ndarray]
-"""exposure or trials (n,), by name, where the model has them."""
+"""What rows have beside the inputs (n,), by name: an exposure, trials."""
 
 _SCORES = {
     "rmse": "RMSE",
@@ -56,10 +52,9 @@ class NumberReport:
     """Numbers and counts: each has a predictive distribution, and counts an exposure or trials, where they have."""
 
     def __init__(self, model: Any, target: Target) -> None:
-        self.model, self.target = model, target
-        self.family = FAMILIES[model.likelihood]
-        self.scores: Any = self.family.scores()
-        self.baseline: Any = self.family.scores()
+        self.model, self.target, self.family = model, target, family_of(model)
+        self.scores, self.baseline = (_sums(self.family)() for _ in range(2))
+        self._constant = model._baseline()
 
     def predictions(
         self, x: np.ndarray, given: Given, coverage: float | None, levels: Sequence[float]
@@ -72,8 +67,9 @@ class NumberReport:
         }
 
     def score(self, x: np.ndarray, y: np.ndarray, given: Given) -> None:
-        self.scores += self.family.scores.of(y, self.model.predict_dist(x, **given))
-        self.baseline += self.family.scores.of(y, self._constant(len(y), given))
+        sums = _sums(self.family)
+        self.scores += sums.of(y, self.model.predict_dist(x, **given))
+        self.baseline += sums.of(y, self.family.baseline_distribution(self._constant, len(y), given))
 
     def result(self) -> dict[str, Any]:
         if self.scores.n == 0:
@@ -81,27 +77,20 @@ class NumberReport:
         return {"rows": self.scores.n, "model": self.scores.as_dict(), "constant": self.baseline.as_dict()}
 
     def description(self) -> dict[str, Any]:
-        given = {name: getattr(self.target, name) for name in self.family.given}
-        moments = {f"target_{name}": value for name, value in self._numbers.items() if self.family.kind == "number"}
-        every = {**given, **self.model._learned, **moments}
+        moments = {f"target_{name}": value for name, value in self._constant.items() if self.family.kind == "number"}
+        every = {**self.target.given, **self.model._learned, **moments}
         present = {name: value for name, value in every.items() if value is not None}
-        return {"target": self.target.name, "likelihood": self.model.likelihood, **present}
-
-    @property
-    def _numbers(self) -> dict[str, float]:
-        return self.target.constant or self.model._baseline()
-
-    def _constant(self, n: int, given: Given) -> Any:
-        return self.family.baseline_distribution(self._numbers, n, given)
+        return {"target": self.target.name, "likelihood": self.family.name, **present}
 
 
 class OutputsReport:
     """Several numbers: everything for each of them, an average, and how well they are predicted together."""
 
     def __init__(self, model: Any, target: Targets) -> None:
-        self.model, self.target = model, target
+        self.model, self.target, self.family = model, target, family_of(model)
         self.rows, self.joint = 0, 0.0
-        self.scores, self.baseline = ([Scores() for _ in target.parts] for _ in range(2))
+        self.scores, self.baseline = ([_sums(self.family)() for _ in target.parts] for _ in range(2))
+        self._constant = model._baseline()
 
     def predictions(
         self, x: np.ndarray, given: Given, coverage: float | None, levels: Sequence[float]
@@ -115,14 +104,12 @@ class OutputsReport:
 
     def score(self, x: np.ndarray, y: np.ndarray, given: Given) -> None:
         dist, correlation = self.model._joint(x)  # one sweep
-        for p, part in enumerate(self.target.parts):
-            there = ~np.isnan(y[:, p])
+        constant = self.family.baseline_distribution(self._constant, len(y), given)
+        for p, there in enumerate(~np.isnan(y).T):
             if there.any():
-                marginal = dist.dist(*(np.broadcast_to(values, y.shape)[there, p] for values in dist.args))
-                numbers = part.constant or self._moments(p)
-                constant = stats.norm(numbers["mean"], numbers["std"])
-                self.scores[p] += Scores.of(y[there, p], marginal)
-                self.baseline[p] += Scores.of(y[there, p], constant)
+                for sums, joint in ((self.scores, dist), (self.baseline, constant)):
+                    marginal = joint.dist(*(np.broadcast_to(values, y.shape)[there, p] for values in joint.args))
+                    sums[p] += _sums(self.family).of(y[there, p], marginal)
         self.joint -= float(joint_scores(y, dist, correlation).sum())
         self.rows += len(y)
 
@@ -153,26 +140,24 @@ class OutputsReport:
             "outputs": model.outputs,
             "targets": [
                 {
-                    "name": part.name,
-                    **(part.constant or self._moments(p)),
-                    **{name: values[p] for name, values in learned.items()},
+                    "name": name,
+                    **{what: values[p] for what, values in {**self._constant, **learned}.items()},
                 }
-                for p, part in enumerate(self.target.parts)
+                for p, name in enumerate(self.target.names)
             ],
         }
-
-    def _moments(self, p: int) -> dict[str, float]:
-        return {"mean": float(self.model.target_mean_[p]), "std": float(self.model.target_std_[p])}
 
 
 class ClassReport:
     """Classes: a label and a probability for each. Labels that training did not have are errors without an NLL."""
 
     def __init__(self, model: Any, target: Target) -> None:
-        self.model, self.target = model, target
-        self.scores, self.baseline, self.unseen = ClassScores(), ClassScores(), 0
-        self._labels: list[Any] = model.classes_.tolist()
-        self._place = {label: place for place, label in enumerate(self._labels)}
+        self.model, self.target, self.family = model, target, family_of(model)
+        self.scores, self.baseline = (_sums(self.family)() for _ in range(2))
+        self.unseen = 0
+        self._constant = model._baseline()
+        labels, self._labels = shown_labels(model.classes_)
+        self._place = {label: place for place, label in enumerate(labels)}
 
     def predictions(
         self, x: np.ndarray, given: Given, coverage: float | None, levels: Sequence[float]
@@ -187,10 +172,9 @@ class ClassReport:
         seen = place >= 0
         self.unseen += int((~seen).sum())
         if seen.any():
-            p = self.model.predict_proba(x[seen])
-            self.scores += ClassScores.of(place[seen], p)
-            constant = np.broadcast_to(self.model.class_shares_, p.shape)
-            self.baseline += ClassScores.of(place[seen], constant)
+            sums, n = _sums(self.family), int(seen.sum())
+            self.scores += sums.of(place[seen], self.model.predict_proba(x[seen]))
+            self.baseline += sums.of(place[seen], self.family.baseline_distribution(self._constant, n, given))
 
     def result(self) -> dict[str, Any]:
         if self.scores.n == 0:
@@ -227,8 +211,19 @@ REPORTS: dict[str, type[Any]] = {
 
 def report_on(model: Any, target: Target | Targets) -> Report:
     """The report of the kind that the target is of."""
-    made: Report = REPORTS[target.family.kind](model, target)
+    made: Report = REPORTS[target.predicts](model, target)
     return made
+
+
+def family_of(model: Any) -> Family:
+    """The family that was fitted."""
+    family: Family = model._fit.predictor.model.family
+    return family
+
+
+def _sums(family: Family) -> Any:
+    """What adds up the scores of its predictions."""
+    return family.scores
 
 
 def probability_names(labels: Sequence[Any]) -> list[str]:
@@ -256,7 +251,7 @@ def _summaries(
     return found | {f"q{level:g}": dist.ppf(level) for level in levels}
 
 
-def _average(scores: Sequence[Scores]) -> dict[str, float]:
+def _average(scores: Sequence[Any]) -> dict[str, float]:
     """The mean of each score over the targets that were there."""
     each = [target.as_dict() for target in scores if target.n]
     return {name: float(np.mean([one[name] for one in each])) for name in each[0] if name != "n"}
@@ -297,9 +292,8 @@ def _score_line(label: str, model: float, constant: float, spec: str) -> str:
     return f"{label:<18}{model:>12{spec}}{constant:>12{spec}}"
 
 
-def describe(path: Path, model: Any, encoder: TableEncoder) -> dict[str, Any]:
-    """All that `nearfield info` tells."""
-    version, _ = read_header(path)
+def describe(model: Any, encoder: TableEncoder) -> dict[str, Any]:
+    """What `nearfield info` tells of a model."""
     relevances = model.feature_relevance_.values()  # in the order of the features, whatever they are called
     lengths = model.length_scales_.T.tolist()  # (d,), or (d, Q) of several kernels
     key = "length_scale" if model.length_scales_.ndim == 1 else "length_scales"
@@ -308,8 +302,6 @@ def describe(path: Path, model: Any, encoder: TableEncoder) -> dict[str, Any]:
         for name, relevance, length in zip(encoder.feature_names, relevances, lengths, strict=True)
     ]
     return {
-        "file": str(path),
-        "file_version": version,
         "task": encoder.target.task,
         "estimator": type(model).__name__,
         "kernel": model.kernel,

@@ -18,17 +18,31 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearfield.cells import MISSING, READERS, Floats, is_empty, is_number, is_text, odd_among_numbers, refuse, texts
+from nearfield.cells import (
+    MISSING,
+    READERS,
+    Cells,
+    Floats,
+    Text,
+    is_empty,
+    is_number,
+    is_text,
+    odd_among_numbers,
+    opened,
+    refuse,
+    texts,
+)
 from nearfield.table import TableError, TableWarning, require_columns
-from nearfield.target import Target, Targets, target_from_json, target_of, target_of_arrays
+from nearfield.target import NUMBER, Target, Targets, target_from_json, target_of, target_of_arrays
 
 MAX_LEVELS = 64
 """Text columns with more levels than this are refused: they are names or free text rather than categories."""
@@ -95,7 +109,7 @@ class Column:
             tally.imputed[self.name] += int(missing.sum())
 
 
-def parsed(kind: str, name: str, values: pa.ChunkedArray, first_row: int = 1) -> Any:
+def parsed(kind: str, name: str, values: Cells, first_row: int = 1) -> Any:
     """The cells (n) of a column of that kind: text without nulls, or numbers with NaN where missing."""
     label = f"Column {name!r}"
     return texts(values, label) if kind == "text" else READERS[kind](values, label, first_row)
@@ -126,16 +140,16 @@ class TableEncoder:
         target: str | Sequence[str],
         drop: Collection[str] = (),
         *,
-        task: str = "regression",
-        exposure: str | None = None,
-        trials: str | None = None,
+        task: str = NUMBER,
+        likelihood: str | None = None,
+        given: Mapping[str, str] = MappingProxyType({}),
     ) -> TableEncoder:
         """Decide for each column of `table`, but the target or targets and those in `drop`, which features it becomes.
 
-        The task is one that a family names, or "auto"; `exposure` and `trials` name columns that the target is counted
-        against, which are no features.
+        The task is one that a family names, or "auto", the likelihood a family of it, by default the first; `given` are
+        columns that the target is counted against, such as an exposure, which are no features.
         """
-        return cls.fit_transform(table, target, drop, task=task, exposure=exposure, trials=trials)[0]
+        return cls.fit_transform(table, target, drop, task=task, likelihood=likelihood, given=given)[0]
 
     @classmethod
     def fit_transform(
@@ -144,39 +158,38 @@ class TableEncoder:
         target: str | Sequence[str],
         drop: Collection[str] = (),
         *,
-        task: str = "regression",
-        exposure: str | None = None,
-        trials: str | None = None,
+        task: str = NUMBER,
+        likelihood: str | None = None,
+        given: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[TableEncoder, Floats, np.ndarray, dict[str, Floats]]:
-        """The same, and what the table becomes: features (n, d), the target's values, and its exposure or trials.
+        """The same, and what the table becomes: features (n, d), the target's values, and what is given beside it.
 
         Every cell is parsed once.
         """
         if table.num_rows == 0:
             raise TableError("The table has no rows.")
         targets = [target] if isinstance(target, str) else list(target)
-        asked = target_of(targets, task, exposure, trials)
+        asked = target_of(targets, task, likelihood, given)
         asked.require_values(table.column_names)
         asked.require(table.column_names)
         require_columns(drop, table.column_names, "A column to drop")
         apart = dict.fromkeys(targets, "the target" if len(targets) == 1 else "one of the targets")
-        for what, name in (("exposure", exposure), ("trials", trials)):
+        for what, name in given.items():
             if name in apart:
                 raise TableError(f"Column {name!r} is {apart[name]}; it cannot be the {what} as well.")
-            if name is not None:
-                apart[name] = f"the {what}"
+            apart[name] = f"the {what}"
         for name, what in apart.items():
             if name in drop:
                 raise TableError(f"Column {name!r} is {what}; it cannot be dropped.")
-        names = _usable(table, [name for name in table.column_names if name not in apart and name not in drop])
-        if not names:
+        columns = {name: table.column(name) for name in table.column_names if name not in apart and name not in drop}
+        usable = _usable(columns)
+        if not usable:
             raise TableError(f"The table has no columns to predict {', '.join(map(repr, targets))} from.")
-        learned, y, given = asked.learned(table)
-        kinds = {name: _kind(name, table.column(name).type) for name in names}
-        cells = {name: parsed(kind, name, table.column(name)) for name, kind in kinds.items()}
-        columns = tuple(_learn(name, kind, table.column(name), cells[name]) for name, kind in kinds.items())
-        encoder = cls(learned, columns)
-        return encoder, encoder._encoded(cells, table.num_rows, Tally()), y, given
+        learned, y, beside = asked.learned(table)
+        kinds = {name: _kind(name, values.type) for name, values in usable.items()}
+        cells = {name: parsed(kind, name, usable[name]) for name, kind in kinds.items()}
+        encoder = cls(learned, tuple(_learn(name, kind, usable[name], cells[name]) for name, kind in kinds.items()))
+        return encoder, encoder._encoded(cells, table.num_rows, Tally()), y, beside
 
     @classmethod
     def of_arrays(cls, sections: dict[str, Any]) -> TableEncoder:
@@ -229,7 +242,7 @@ class TableEncoder:
         self._check_features(table.schema.names)
         table = _as_table(table)
         own = Tally() if tally is None else tally
-        cells = {c.name: parsed(c.kind, c.name, table.column(c.name), first_row) for c in self.columns}
+        cells = {c.name: parsed(c.kind, c.name, opened(table.column(c.name)), first_row) for c in self.columns}
         out = self._encoded(cells, table.num_rows, own)
         if tally is None:
             own.warn()
@@ -277,18 +290,18 @@ class TableEncoder:
 # --------------------------------------------------------------------------------------------------- learning
 
 
-def _usable(table: pa.Table, names: Iterable[str]) -> list[str]:
-    """Those of `names` that have a name and values; a warning tells about the others."""
-    if not set(_UNNAMED).isdisjoint(names):
+def _usable(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, Cells]:
+    """Those columns that have a name and values, ready to be read; a warning tells about the others."""
+    if not set(_UNNAMED).isdisjoint(columns):
         _warn("A column without a name, as pandas writes its row index, is left out.")
-    named = [name for name in names if name not in _UNNAMED]
-    empty = [name for name in named if is_empty(table.column(name))]
+    named = {name: opened(values) for name, values in columns.items() if name not in _UNNAMED}
+    empty = [name for name, values in named.items() if is_empty(values)]
     if empty:
         _warn(f"Columns without a single value are left out: {', '.join(map(repr, empty))}.")
-    return [name for name in named if name not in empty]
+    return {name: values for name, values in named.items() if name not in empty}
 
 
-def _learn(name: str, kind: str, values: pa.ChunkedArray, cells: Any) -> Column:
+def _learn(name: str, kind: str, values: Cells, cells: Any) -> Column:
     """What is remembered of a column, from its values and the parsed cells."""
     if kind == "text":
         return Column(name, kind, levels=_levels(name, values, cells))
@@ -310,9 +323,9 @@ def _kind(name: str, kind: pa.DataType) -> str:
     raise TableError(f"Column {name!r} {what}: {hint}, or leave it out (--drop {name}).")
 
 
-def _levels(name: str, values: pa.ChunkedArray, cells: pa.ChunkedArray) -> tuple[str, ...]:
+def _levels(name: str, values: Cells, cells: pa.ChunkedArray) -> tuple[str, ...]:
     levels = sorted(pc.unique(cells).to_pylist())
-    odd = odd_among_numbers(values) if is_text(values.type) else None
+    odd = odd_among_numbers(values) if isinstance(values, Text) else None
     if len(levels) > MAX_LEVELS:
         reason = odd or f"is text with {len(levels)} levels; at most {MAX_LEVELS} are one-hot encoded"
         raise TableError(f"Column {name!r} {reason}: correct or encode it, or leave it out (--drop {name}).")

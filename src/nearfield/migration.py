@@ -1,5 +1,8 @@
 """Model files of earlier versions as if they had been written today. Nothing here is checked: reading does that after.
 
+The section "table" had version 1 until there were families with other columns beside the target than an exposure or
+trials: it had a field for each, and the numbers of a constant prediction, which the training rows tell as well.
+
 Version 2 had no sections: one flat header, statistics of rows as columns (y, weight and what else was given; of several
 outputs y, weight and known noise, with 1e30 for what was missing; of classes a count each), and scalars where there is
 one latent function.
@@ -11,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nearfield.persistence import ModelFileError, require, require_array
+from nearfield.persistence import ModelFileError, require, require_array, section
 
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -25,16 +28,47 @@ _COLUMNS = {
 }
 
 
+NEWEST = {"estimator": 1, "family": 1, "model": 1, "head": 1, "summary": 1, "target": 1, "table": 2, "extra": 1}
+"""The sections that are known, with the versions in which they are written."""
+
+
 def migrated(version: int, header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     """Header and arrays of a file of that version, as the newest version has them."""
-    return _from_2(header, arrays) if version == 2 else (header, arrays)
+    if version == 2:
+        header, arrays = _from_2(header, arrays)
+    return _with_newest_table(header), arrays
 
 
-def migrated_header(version: int, header: Header) -> Header:
-    """The header alone, for those who want to know about the table and the estimator only."""
-    if version != 2:
+def migrated_sections(version: int, header: Header) -> dict[str, Header]:
+    """The sections alone, for those who want to know about the table and the estimator only.
+
+    Raises:
+        ModelFileError: a section is missing, or newer than those that are known.
+    """
+    header = _with_newest_table({"sections": _sections_of_2(header)} if version == 2 else header)
+    there = [name for name in NEWEST if name != "table" or name in require(header, "sections", dict)]
+    return {name: section(header, name, NEWEST[name])[1] for name in there}
+
+
+def _with_newest_table(header: Header) -> Header:
+    sections = header.get("sections")
+    table = sections.get("table") if isinstance(sections, dict) else None
+    if not isinstance(sections, dict) or not isinstance(table, dict) or table.get("version") != 1:
         return header
-    return {"sections": _sections_of_2(header)}
+    if isinstance(table.get("targets"), list):
+        table = {**table, "targets": list(map(_target_of_1, table["targets"]))}
+    else:
+        table = {**_target_of_1(table), "likelihood": require(sections, "family", dict).get("name")}
+    return {**header, "sections": {**sections, "table": {**table, "version": 2}}}
+
+
+def _target_of_1(fields: Any) -> Any:
+    """A target of the section "table" of version 1, or the whole section of a single one, in version 2."""
+    if not isinstance(fields, dict):
+        return fields
+    given = {what: fields[what] for what in ("exposure", "trials") if fields.get(what) is not None}
+    kept = {name: value for name, value in fields.items() if name not in ("exposure", "trials", "constant")}
+    return {**kept, "given": given}
 
 
 def _from_2(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:

@@ -12,7 +12,7 @@
     extra       whatever the user keeps with the model
 
 Each section has a version of its own, which grows when the meaning of a field changes; a field that a file lacks has
-its default. Files of version 2 of the container, before there were sections, are turned into these by `migrated`.
+its default. What earlier versions wrote is turned into these by `migration.py`, which has the versions, too.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 
 from nearfield.covariances import Covariance, Mixed, PerLatent, Shared
-from nearfield.families import FAMILIES, Family, checked
+from nearfield.families import Family, checked, family_named
 from nearfield.fitting import Fit, Summary
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
+from nearfield.migration import NEWEST
 from nearfield.model import Model
 from nearfield.persistence import ModelFileError, require, require_array, section
 from nearfield.prediction import Predictor
@@ -38,14 +39,11 @@ from nearfield.scaling import Scaling
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
-NEWEST = {"family": 1, "model": 1, "head": 1, "summary": 1}
-"""The versions of the sections that are written here."""
-
 _COVARIANCES: dict[str, type[Covariance]] = {"shared": Shared, "own": PerLatent, "mixed": Mixed}
 
 
 def pack(fit: Fit) -> tuple[Header, Arrays]:
-    """Sections by name, and arrays: the training rows, the parameters and the scaling."""
+    """Sections by name, without their versions, and arrays: the training rows, the parameters and the scaling."""
     predictor, model, rows = fit.predictor, fit.predictor.model, fit.predictor.rows
     head, head_arrays = predictor.head.packed()
     covariance = next(name for name, kind in _COVARIANCES.items() if type(model.covariance) is kind)
@@ -62,13 +60,12 @@ def pack(fit: Fit) -> tuple[Header, Arrays]:
     arrays |= {} if rows.groups is None else {"rows.groups": rows.groups}
     arrays |= {f"parameter.{name}": value for name, value in model.parameters.items()}
     arrays |= {f"head.{name}": value for name, value in head_arrays.items()} | pack_scaling("inputs", fit.inputs)
-    versioned = {name: {"version": NEWEST[name], **own} for name, own in sections.items()}
-    return versioned, {name: np.asarray(value) for name, value in arrays.items()}
+    return sections, {name: np.asarray(value) for name, value in arrays.items()}
 
 
 def unpack(header: Header, arrays: Arrays) -> Fit:
     """The fit that `pack` took apart, or a ModelFileError that says which field makes no sense."""
-    own = {name: section(header, name, newest)[1] for name, newest in NEWEST.items()}
+    own = {name: section(header, name, NEWEST[name])[1] for name in ("family", "model", "head", "summary")}
     summary = _summary(own["summary"])
     family = _family(own["family"])
     rows = _rows(arrays, family)
@@ -97,10 +94,7 @@ def _named(arrays: Mapping[str, np.ndarray], prefix: str) -> Arrays:
 
 
 def _family(fields: Header) -> Family:
-    name = require(fields, "name", str)
-    if name not in FAMILIES:
-        raise ModelFileError(f"its family is {name!r}; known are {', '.join(FAMILIES)}. Register it before loading")
-    return FAMILIES[name].from_description(fields)
+    return family_named(require(fields, "name", str)).from_description(fields)
 
 
 def _rows(arrays: Arrays, family: Family) -> Rows:

@@ -29,7 +29,7 @@ import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from reprlib import repr as short  # what a hostile file holds may be long
 from typing import Any, TypeVar
@@ -42,9 +42,9 @@ __all__ = [
     "FORMAT_VERSION",
     "READABLE",
     "ModelFileError",
+    "ModelReader",
     "naming_file",
     "read_file",
-    "read_header",
     "require",
     "require_array",
     "section",
@@ -108,46 +108,61 @@ def write_file(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.nd
             file.write(block)
 
 
-def read_header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Version and header alone, checked like the rest that stands before the arrays: quick for files of any size."""
-    with _opened(path) as (_, record):
-        return record["version"], record["header"]
+class ModelReader:
+    """An open model file: what :func:`write_file` saved, in this version or an earlier one of :data:`READABLE`.
 
-
-def read_file(path: Path) -> tuple[int, dict[str, Any], dict[str, np.ndarray]]:
-    """Load what :func:`write_file` saved, in this version or an earlier one of :data:`READABLE`.
-
-    Returns:
-        The format version, which says what the header means, the header and the arrays. These are ordinary, writable
-        and independent of the file.
+    ``version`` says what ``header`` means. Both are read at once, which is quick for files of any size, and everything
+    but the arrays themselves is checked; those wait until they are asked for. Closes itself as a context manager.
 
     Raises:
         ModelFileError: the file is damaged, is no model, or was saved by a newer nearfield.
         OSError: the file does not exist or may not be read.
     """
-    with _opened(path) as (file, record):
-        tensors = record["tensors"]
-        # The arrays follow each other in the order of their places, so this reads the file from front to back.
-        arrays = {key: _read_array(file, key, tensors[key]) for key in _layout(tensors)[0]}
-        return record["version"], record["header"], arrays
+
+    version: int
+    header: dict[str, Any]
+
+    def __init__(self, path: Path) -> None:
+        self.path = os.fsdecode(path)
+        with ExitStack() as until_checked, self._explained():
+            self._file = until_checked.enter_context(_open_regular(self.path))
+            size = os.fstat(self._file.fileno()).st_size
+            table, data_start = _read_table(self._file, size)
+            record = _checked_record(table.pop(_METADATA, None))
+            self._tensors = record["tensors"]
+            for key, tensor in self._tensors.items():
+                _check_tensor(key, tensor)
+            places, data_size = _layout(self._tensors)
+            if table != places:
+                raise _damaged(f"the arrays it holds ({short(sorted(table))}) are not those it lists")
+            if data_start + data_size != size:
+                raise _damaged(f"it should have {data_start + data_size} bytes and has {size}")
+            self._data_start, self.version, self.header = data_start, record["version"], record["header"]
+            until_checked.pop_all()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays by name: ordinary, writable and independent of the file."""
+        with self._explained():
+            self._file.seek(self._data_start)
+            # The arrays follow each other in the order of their places, so this reads the file from front to back.
+            return {key: _read_array(self._file, key, self._tensors[key]) for key in _layout(self._tensors)[0]}
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        with naming_file(self.path), explained(self.path, "could not read the model"):
+            yield
+
+    def __enter__(self) -> ModelReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[BufferedReader, dict[str, Any]]]:
-    """A model file at the start of its arrays, and its record; everything but the arrays themselves is checked."""
-    name = os.fsdecode(path)
-    with naming_file(name), explained(name, "could not read the model"), _open_regular(name) as file:
-        size = os.fstat(file.fileno()).st_size
-        table, data_start = _read_table(file, size)
-        record = _checked_record(table.pop(_METADATA, None))
-        for key, tensor in record["tensors"].items():
-            _check_tensor(key, tensor)
-        places, data_size = _layout(record["tensors"])
-        if table != places:
-            raise _damaged(f"the arrays it holds ({short(sorted(table))}) are not those it lists")
-        if data_start + data_size != size:
-            raise _damaged(f"it should have {data_start + data_size} bytes and has {size}")
-        yield file, record
+def read_file(path: Path) -> tuple[int, dict[str, Any], dict[str, np.ndarray]]:
+    """Version, header and arrays of a file; see :class:`ModelReader`."""
+    with ModelReader(path) as file:
+        return file.version, file.header, file.arrays()
 
 
 def require(header: Mapping[str, Any], key: str, kind: type[T]) -> T:
@@ -267,15 +282,18 @@ def _checked_header(header: Mapping[str, Any]) -> dict[str, Any]:
     return loaded
 
 
-@contextmanager
-def _open_regular(name: str) -> Iterator[BufferedReader]:
+def _open_regular(name: str) -> BufferedReader:
     """Open a file for reading, without ever waiting for a pipe or waking a device."""
     _check_regular(os.stat(name))
     # Checked again after opening, which does not wait, in case something else got the name in between.
     nonblocking = getattr(os, "O_NONBLOCK", 0)
-    with open(name, "rb", opener=lambda path, flags: os.open(path, flags | nonblocking)) as file:
+    file = open(name, "rb", opener=lambda path, flags: os.open(path, flags | nonblocking))  # noqa: SIM115
+    try:
         _check_regular(os.fstat(file.fileno()))
-        yield file
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def _check_regular(status: os.stat_result) -> None:

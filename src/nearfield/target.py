@@ -1,13 +1,13 @@
 """The target of a table, a column or several: which task it asks for, its values, and what it is counted against.
 
-    task             the target is                        beside it            estimator
-    ---------------  -----------------------------------  -------------------  ----------------
-    regression       a number                                                  GPRegressor
-    classification   text, true / false, a whole number                        GPClassifier
-    counts           a whole number, 0 or more            an exposure, or not  GPCountRegressor
-    binomial         a whole number, 0 to the trials      the trials           GPCountRegressor
+    family predicts  the target is                        beside it
+    ---------------  -----------------------------------  ----------------------------------------------------
+    number           a number
+    label            text, true / false, a whole number
+    count            a whole number, 0 or more            what the family is `given`: an exposure, trials
 
-"auto" takes text, true / false and categories as classes and everything else as a number. Text of which more than half
+The task is that of a family, so that a family that is registered brings its own. "auto" takes text, true / false and
+categories as classes and everything else as a number. Text of which more than half
 are numbers is meant as numbers: what else is in it is pointed at instead of becoming a class.
 
 Several targets are numbers, one regression of all. Some may be missing in a row, which then tells about the others.
@@ -17,17 +17,30 @@ Several targets are numbers, one regression of all. Some may be missing in a row
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearfield.cells import Floats, flags, is_empty, is_number, is_text, mostly_numbers, numbers, trimmed
-from nearfield.families import FAMILIES, Family, tasks
+from nearfield.cells import (
+    Cells,
+    Floats,
+    Text,
+    days,
+    flags,
+    is_empty,
+    is_number,
+    is_text,
+    numbers,
+    opened,
+    texts,
+    without_dictionary,
+)
+from nearfield.families import FAMILIES, Family, family_named, tasks, usual
 from nearfield.table import TableError, require_columns
 
 MAX_CLASSES = 64
@@ -35,7 +48,11 @@ MAX_CLASSES = 64
 
 _FEW_VALUES = 10
 _EXACT = 2.0**53  # the last whole number known to float64
-_LABEL_TYPES: dict[str, Any] = {"text": object, "flag": np.bool_, "whole": np.int64}
+_LABEL_TYPES: dict[str, Any] = {"text": object, "flag": np.bool_, "whole": np.int64}  # that a table can have
+_KINDS = {"O": "text", "b": "flag", "i": "whole", "u": "whole", "f": "whole", "M": "date"}  # of labels in Python
+
+NUMBER = usual("number").task
+"""The task of a target that is a number, where nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -43,31 +60,31 @@ class Target:
     """What a model remembers of the column it predicts."""
 
     name: str
-    task: str = "regression"
+    task: str = NUMBER
     kind: str = "number"
-    """number; of classes text, flag or whole"""
-    exposure: str | None = None
-    trials: str | None = None
-    constant: dict[str, float] = field(default_factory=dict)
-    """what a constant prediction is made of: mean and std, rate and dispersion, or share; classes have none"""
+    """number; of classes text, flag or whole; of those of models from Python also date or other"""
+    likelihood: str | None = None
+    """the family, by name; None for the first of the task"""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """the columns of what the family is given, by the names that it has for them: exposure, trials"""
 
     def learned(self, table: pa.Table) -> tuple[Target, np.ndarray, dict[str, Floats]]:
         """The same with what the training table says: its column checked, and what it is, where the task is "auto".
 
-        Also its values, as `values` gives them, and what is `given`: a table is read once.
+        Also its values, as `values` gives them, and what is `beside` them: a table is read once.
         """
-        values, name = table.column(self.name), self.name
-        task = _choose(values, name) if self.task == "auto" else self.task
-        labels = replace(self, task=task).family.kind == "label"
-        target = replace(self, task=task, kind=_kind_of_labels(values, name) if labels else "number")
-        y = target.values(table)
+        values, name = opened(table.column(self.name)), self.name
+        target = replace(self, task=_choose(values, name)) if self.task == "auto" else self
+        labels = target.predicts == "label"
+        target = replace(target, kind=_kind_of_labels(values, name) if labels else "number")
+        y = target._read(values, 1)
         _refuse_missing(target.known(y), name)
         if labels:
             _check_labels(y, name)
             return target, y, {}
-        given = target.given(table)
-        target.check(y, given, np.arange(1, y.size + 1))
-        return replace(target, constant=target.family.baseline(y, given)), y, given
+        beside = target.beside(table)
+        target.check(y, beside, np.arange(1, y.size + 1))
+        return target, y, beside
 
     @property
     def names(self) -> list[str]:
@@ -77,12 +94,17 @@ class Target:
     @property
     def columns(self) -> list[str]:
         """The columns that predictions need beside the features."""
-        return [column for column in (self.exposure, self.trials) if column is not None]
+        return list(self.given.values())
 
     @property
     def family(self) -> type[Family]:
-        """The family that stands for the task: its first."""
-        return tasks()[self.task][0]
+        """The family: that of the likelihood, else the first of the task."""
+        return tasks()[self.task][0] if self.likelihood is None else FAMILIES[self.likelihood]
+
+    @property
+    def predicts(self) -> str:
+        """What is predicted: number, count or label."""
+        return self.family.kind
 
     @property
     def estimator(self) -> str:
@@ -95,18 +117,18 @@ class Target:
 
     def require(self, names: Collection[str]) -> None:
         """Raise TableError unless `columns` are among `names`."""
-        for what, column in (("exposure", self.exposure), ("trials", self.trials)):
-            if column is not None:
-                require_columns([column], names, f"The column of the {what}")
+        for what, column in self.given.items():
+            require_columns([column], names, f"The column of the {what}")
 
     def values(self, table: pa.Table, first_row: int = 1) -> np.ndarray:
         """The target (n,): numbers, NaN where missing; or labels as objects, None where missing."""
-        column, label = _plain(table.column(self.name)), f"The target {self.name!r}"
-        if self.family.kind == "label":
+        return self._read(opened(table.column(self.name)), first_row)
+
+    def _read(self, column: Cells, first_row: int) -> np.ndarray:
+        column, label = without_dictionary(column), f"The target {self.name!r}"
+        if self.predicts == "label":
             return _labels(column, self.kind, label, first_row)
-        if not (is_number(column.type) or is_text(column.type)):
-            raise TableError(f"{label} has type {column.type}; numbers are expected.")
-        return numbers(column, label, first_row)
+        return _numeric(column, label, first_row)
 
     def known(self, y: np.ndarray) -> np.ndarray:
         """Whether each of `y` (n,), which `values` gave, is there."""
@@ -114,46 +136,43 @@ class Target:
 
     def as_labels(self, y: np.ndarray) -> np.ndarray:
         """Labels without gaps (n,), in the type that they have in Python; numbers as they are."""
-        return y.astype(_LABEL_TYPES[self.kind]) if self.family.kind == "label" else y
+        return y.astype(_LABEL_TYPES[self.kind]) if self.predicts == "label" else y
 
-    def given(self, table: pa.Table, first_row: int = 1, needed: np.ndarray | None = None) -> dict[str, Floats]:
-        """exposure or trials (n,), by name, where the model has them; only `needed` rows (n,) are checked."""
+    def beside(self, table: pa.Table, first_row: int = 1, needed: np.ndarray | None = None) -> dict[str, Floats]:
+        """What the family is given (n,), by name, where the model has it; only `needed` rows (n,) are checked."""
         found = {}
-        for what, column in (("exposure", self.exposure), ("trials", self.trials)):
-            if column is None:
-                continue
-            label = f"The {what} {column!r}"
-            values = _numeric(table.column(column), label, first_row)
-            bad = ~(values > 0) if what == "exposure" else ~((values >= 1) & (values == np.floor(values)))
-            bad = bad if needed is None else bad & needed
-            expected = "a number above 0" if what == "exposure" else "a whole number of at least 1"
-            _refuse_first(bad, values, np.arange(first_row, first_row + values.size), label, expected)
+        for what, column in self.given.items():
+            label, own = f"The {what} {column!r}", self.family.given[what]
+            values = _numeric(without_dictionary(opened(table.column(column))), label, first_row)
+            bad = ~own.right(values) if needed is None else ~own.right(values) & needed
+            _refuse_first(bad, values, np.arange(first_row, first_row + values.size), label, own.expected)
             found[what] = values
         return found
 
-    def check(self, y: Floats, given: dict[str, Floats], row: np.ndarray) -> None:
-        """Raise TableError unless the numbers `y` (n,), of the rows `row` (n,), are possible for the task."""
-        if self.family.kind != "count":
+    def check(self, y: Floats, beside: Mapping[str, Floats], row: np.ndarray) -> None:
+        """Raise TableError unless the numbers `y` (n,), of the rows `row` (n,), are possible for the family."""
+        if self.predicts != "count":
             return
         label = f"The target {self.name!r}"
         _refuse_first((y < 0) | (y != np.floor(y)), y, row, label, "a count, a whole number of at least 0,")
-        if "trials" in given:
-            _refuse_first(y > given["trials"], y, row, label, f"at most the trials {self.trials!r}")
+        for what, values in beside.items():
+            if self.family.given[what].limits:
+                _refuse_first(y > values, y, row, label, f"at most the {what} {self.given[what]!r}")
 
     def remark(self, y: np.ndarray) -> str | None:
         """Which task was taken, and how to choose another, where the values y (n,) leave a doubt."""
-        if self.columns:
-            option = "--trials" if self.trials else "--exposure"
-            return f"{option} is given, so the target {self.name!r} is taken as --task {self.task}."
-        if self.family.kind != "number":
+        if self.given:
+            options = " and ".join(f"--{what}" for what in self.given)
+            return f"{options} is given, so the target {self.name!r} is taken as --task {self.task}."
+        if self.predicts != "number":
             return None
         different = np.unique(y)
         if different.size < 2 or different.size > _FEW_VALUES or (different != np.floor(different)).any():
             return None
-        counts = ", or --task counts if they are counts" if different[0] >= 0 else ""
+        counts = f", or --task {usual('count').task} if they are counts" if different[0] >= 0 else ""
         return (
             f"the target {self.name!r} has {different.size} different values, all whole, and is taken as "
-            f"--task regression; give --task classification if they are classes{counts}."
+            f"--task {self.task}; give --task {usual('label').task} if they are classes{counts}."
         )
 
     def renamed(self, names: Sequence[str]) -> Target:
@@ -162,40 +181,34 @@ class Target:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able description, for the model file."""
-        described = asdict(self)
-        return {"target": described.pop("name"), **described}
+        own = {"task": self.task, "kind": self.kind, "likelihood": self.likelihood, "given": dict(self.given)}
+        return {"target": self.name, **own}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Target:
         """The inverse of `to_json`, whatever else is in `data`; ValueError if it is damaged."""
-        name, task, kind = data.get("target"), data.get("task", "regression"), data.get("kind", "number")
-        exposure, trials, constant = data.get("exposure"), data.get("trials"), data.get("constant", {})
+        name, task, kind = data.get("target"), data.get("task", NUMBER), data.get("kind", "number")
+        likelihood, given = data.get("likelihood"), data.get("given", {})
+        if isinstance(likelihood, str):
+            family_named(likelihood)  # an error of its own
         sound = (
             isinstance(name, str)
             and isinstance(task, str)
             and task in tasks()
-            and _sound(tasks()[task][0], kind, {"exposure": exposure, "trials": trials}, constant)
-            and all(isinstance(value, int | float) and math.isfinite(value) for value in constant.values())
+            and (likelihood is None or FAMILIES.get(likelihood) in tasks()[task])
+            and isinstance(given, dict)
+            and _sound(cls(name, task, likelihood=likelihood).family, kind, given)
         )
         if not sound:
             raise ValueError("The model's description of its target is damaged.")
-        return cls(str(name), task, kind, exposure, trials, constant)
+        return cls(str(name), task, kind, likelihood, given)
 
 
-def _sound(family: type[Family], kind: Any, given: dict[str, Any], constant: Any) -> bool:
-    """Whether what a file says of a target goes with the family of its task."""
+def _sound(family: type[Family], kind: Any, given: Mapping[str, Any]) -> bool:
+    """Whether what a file says of a target goes with its family."""
     kinds = list(_LABEL_TYPES) if family.kind == "label" else ["number"]
-    columns = all(
-        column is None or (isinstance(column, str) and name in family.given) for name, column in given.items()
-    )
-    needed = family.kind != "count" or "trials" not in family.given or given["trials"] is not None
-    return (
-        kind in kinds
-        and columns
-        and needed
-        and isinstance(constant, dict)
-        and (set(constant) == set(family.baseline_names) or (family.kind == "number" and not constant))
-    )
+    columns = all(isinstance(column, str) and what in family.given for what, column in given.items())
+    return kind in kinds and columns and all(what in given for what, own in family.given.items() if own.needed)
 
 
 @dataclass(frozen=True)
@@ -205,7 +218,7 @@ class Targets:
     parts: tuple[Target, ...]
 
     def __post_init__(self) -> None:
-        numbers = all(part.task in ("auto", "regression") and not part.columns for part in self.parts)
+        numbers = all(part.task in ("auto", NUMBER) and not part.given for part in self.parts)
         if len(self.parts) < 2 or len(set(self.names)) < len(self.parts) or not numbers:
             raise TableError(f"The targets are {self.names}; two or more different columns of numbers are expected.")
 
@@ -227,12 +240,22 @@ class Targets:
     @property
     def task(self) -> str:
         """The only one."""
-        return "regression"
+        return self.parts[0].task
+
+    @property
+    def likelihood(self) -> str | None:
+        """That of all of them."""
+        return self.parts[0].likelihood
 
     @property
     def family(self) -> type[Family]:
-        """The family of several targets."""
-        return next(family for family in FAMILIES.values() if family.kind == "numbers")
+        """The family of each of them."""
+        return self.parts[0].family
+
+    @property
+    def predicts(self) -> str:
+        """What is predicted."""
+        return "numbers"
 
     @property
     def estimator(self) -> str:
@@ -258,11 +281,11 @@ class Targets:
         """Numbers as they are."""
         return y
 
-    def given(self, table: pa.Table, first_row: int = 1, needed: np.ndarray | None = None) -> dict[str, Floats]:
-        """Nothing: there is no exposure and there are no trials."""
+    def beside(self, table: pa.Table, first_row: int = 1, needed: np.ndarray | None = None) -> dict[str, Floats]:
+        """Nothing."""
         return {}
 
-    def check(self, y: Floats, given: dict[str, Floats], row: np.ndarray) -> None:
+    def check(self, y: Floats, beside: Mapping[str, Floats], row: np.ndarray) -> None:
         """Any number is possible."""
 
     def remark(self, y: Floats) -> str | None:
@@ -284,16 +307,15 @@ class Targets:
         if isinstance(listed, list) and all(isinstance(part, dict) for part in listed) and "target" not in data:
             parts = tuple(Target.from_json(part) for part in listed)
             with suppress(TableError):
-                if all(part.constant for part in parts):
-                    return cls(parts)
+                return cls(parts)
         raise ValueError("The model's description of its targets is damaged.")
 
 
 def target_of(
-    names: Sequence[str], task: str = "regression", exposure: str | None = None, trials: str | None = None
+    names: Sequence[str], task: str = NUMBER, likelihood: str | None = None, given: Mapping[str, str] | None = None
 ) -> Target | Targets:
     """What is asked for, before the table was looked at."""
-    parts = tuple(Target(name, task, exposure=exposure, trials=trials) for name in names)
+    parts = tuple(Target(name, task, likelihood=likelihood, given=dict(given or {})) for name in names)
     return parts[0] if len(parts) == 1 else Targets(parts)
 
 
@@ -305,51 +327,57 @@ def target_from_json(data: dict[str, Any]) -> Target | Targets:
 def target_of_arrays(sections: dict[str, Any]) -> Target | Targets:
     """The target of a model that was fitted to arrays, from the sections of its file; ValueError if it has none."""
     own, described = sections.get("target"), sections.get("family")
-    name = described.get("name") if isinstance(described, dict) else None
-    if name not in FAMILIES or not isinstance(own, dict) or not isinstance(described, dict):
+    if not isinstance(own, dict) or not isinstance(described, dict):
         raise ValueError("The model's description of its target is damaged.")
-    family = FAMILIES[name]
+    family = family_named(described.get("name"))
     names, given = own.get("names"), own.get("given", [])
     if family.kind == "numbers":
         count = described.get("outputs", 0)
         names = names if isinstance(names, list) and len(names) == count else [f"y{p}" for p in range(count)]
         return Targets(tuple(Target(str(one)) for one in names))
     label = str(names[0]) if isinstance(names, list) and names else "y"
-    columns = {what: what for what in family.given if what == "trials" or what in given}
+    columns = {what: what for what, beside in family.given.items() if beside.needed or what in given}
     kind = "number"
     if family.kind == "label":
-        kind = {"O": "text", "b": "flag", "i": "whole", "u": "whole"}.get(np.dtype(str(own.get("kind"))).kind, "")
-        if not kind:
-            raise ValueError("The model's classes are neither text, true/false nor whole numbers: use it from Python.")
-    return Target(label, family.task, kind, columns.get("exposure"), columns.get("trials"))
+        kind = _KINDS.get(np.dtype(str(own.get("kind"))).kind, "other")
+    return Target(label, family.task, kind, family.name, columns)
+
+
+def shown_labels(classes: np.ndarray) -> tuple[list[Any], list[Any]]:
+    """Classes (K,) of a model, as `Target.values` gives them and as they are written: dates in ISO 8601."""
+    if classes.dtype.kind == "M":
+        found = classes.astype("datetime64[us]").tolist()
+        midnight = bool((classes == classes.astype("datetime64[D]")).all())
+        return found, [str((one.date() if midnight else one).isoformat()) for one in found]
+    labels = [_as_whole(label) if isinstance(label, float) else label for label in classes.tolist()]
+    return labels, [label if isinstance(label, str | bool | int | float) else str(label) for label in labels]
 
 
 # --------------------------------------------------------------------------------------------------- learning
 
 
-def _choose(values: pa.ChunkedArray, name: str) -> str:
+def _choose(values: Cells, name: str) -> str:
     """The task of a column when nothing else is said."""
     if not _seem_classes(values):
-        return "regression"
-    n = len(pc.unique(trimmed(values)[0])) if is_text(values.type) else 0
+        return NUMBER
+    task, n = usual("label").task, len(pc.unique(values.cells)) if isinstance(values, Text) else 0
     if n > MAX_CLASSES:
         raise TableError(
-            f"The target {name!r} is text with {n} different values; if each of them is a class, give "
-            "--task classification."
+            f"The target {name!r} is text with {n} different values; if each of them is a class, give --task {task}."
         )
-    return "classification"
+    return task
 
 
-def _seem_classes(values: pa.ChunkedArray) -> bool:
+def _seem_classes(values: Cells) -> bool:
     """Whether a column is true/false, categories, or text that is not mostly numbers."""
-    if is_text(values.type):
-        return not mostly_numbers(values)
+    if isinstance(values, Text):
+        return not values.mostly_numbers
     return pa.types.is_boolean(values.type) or pa.types.is_dictionary(values.type)
 
 
 def _learned_beside_others(target: Target, table: pa.Table) -> tuple[Target, Floats]:
     """One of several targets, with what the training table says of it, and its values (n,)."""
-    values = table.column(target.name)
+    values = opened(table.column(target.name))
     if is_empty(values):
         raise TableError(f"The target {target.name!r} has no values: leave it out.")
     if target.task == "auto" and _seem_classes(values):
@@ -357,12 +385,11 @@ def _learned_beside_others(target: Target, table: pa.Table) -> tuple[Target, Flo
             f"The target {target.name!r} has type {values.type}, which is predicted as a class; several targets are "
             "predicted together only if all are numbers. Fit a model of its own to it."
         )
-    target = replace(target, task="regression")
-    y = target.values(table)
-    return replace(target, constant=target.family.baseline(y[target.known(y)], {})), y
+    target = replace(target, task=NUMBER)
+    return target, target._read(values, 1)
 
 
-def _kind_of_labels(values: pa.ChunkedArray, name: str) -> str:
+def _kind_of_labels(values: Cells, name: str) -> str:
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     if is_text(kind):
         return "text"
@@ -380,7 +407,7 @@ def _check_labels(y: np.ndarray, name: str) -> None:
     if fractions:
         raise TableError(
             f"The target {name!r} has {y[fractions[0] - 1]:g} in row {fractions[0]}; classes are text, true/false or "
-            "whole numbers. To predict a number give --task regression."
+            f"whole numbers. To predict a number give --task {NUMBER}."
         )
     if len(different) < 2:
         raise TableError(f"The target {name!r} is {different.pop()!r} in every row; at least two classes are needed.")
@@ -398,14 +425,16 @@ def _refuse_missing(known: np.ndarray, name: str) -> None:
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def _labels(values: pa.ChunkedArray, kind: str, label: str, first_row: int) -> np.ndarray:
-    """(n,) objects, None where missing: str, bool, or int (float where a number is not whole)."""
+def _labels(values: Cells, kind: str, label: str, first_row: int) -> np.ndarray:
+    """(n,) objects, None where missing: str, bool, datetime, or int (float where a number is not whole)."""
     if kind == "text":
-        try:
-            text, missing = trimmed(values)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise TableError(f"{label} has type {values.type}; text is expected, as in training.") from error
-        return np.array(pc.if_else(missing, None, text).to_numpy(zero_copy_only=False), dtype=object)
+        return np.array(texts(values, label, missing=None).to_numpy(zero_copy_only=False), dtype=object)
+    if kind == "date":
+        found = days(values, label, first_row)
+        times = np.round(np.nan_to_num(found) * 86_400e6).astype(np.int64).astype("datetime64[us]").tolist()
+        return np.array([None if math.isnan(day) else t for day, t in zip(found, times, strict=True)], dtype=object)
+    if kind not in _LABEL_TYPES:
+        raise TableError(f"{label} cannot be read as the model's classes, which are of another kind: use Python.")
     found = (flags if kind == "flag" else numbers)(values, label, first_row)
     bad = np.abs(found - 0.5) != 0.5 if kind == "flag" else np.abs(found) >= _EXACT
     expected = "true or false" if kind == "flag" else "a whole number below 2^53, or text,"
@@ -425,16 +454,10 @@ def _numbers_or_nothing(target: Target, table: pa.Table, first_row: int) -> Floa
     return target.values(table, first_row)
 
 
-def _numeric(values: pa.ChunkedArray, label: str, first_row: int) -> Floats:
-    values = _plain(values)
+def _numeric(values: Cells, label: str, first_row: int) -> Floats:
     if not (is_number(values.type) or is_text(values.type)):
         raise TableError(f"{label} has type {values.type}; numbers are expected.")
     return numbers(values, label, first_row)
-
-
-def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Without a dictionary."""
-    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
 
 
 def _refuse_first(bad: np.ndarray, values: Floats, row: np.ndarray, label: str, expected: str) -> None:

@@ -20,7 +20,7 @@ from nearfield.families import FAMILIES, Family, Observed
 from nearfield.fitting import Fit, Settings, Summary, Watch
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
-from nearfield.migration import migrated
+from nearfield.migration import NEWEST, migrated
 from nearfield.model_file import pack, unpack
 from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, section, write_file
 from nearfield.rows import join_equal
@@ -31,7 +31,6 @@ DEPRECATED = "deprecated"
 """Default of arguments that are on their way out: whoever passes something else is told."""
 
 Self = TypeVar("Self", bound="GPEstimator")
-_SECTIONS = {"estimator": 1, "target": 1, "extra": 1}  # those that are written here, with their versions
 _NOT_SAVED = ("checkpoint", "verbose", "random_state", "engine", "calibrated")
 
 _locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
@@ -272,11 +271,10 @@ class GPEstimator(BaseEstimator):
             "target": {**target, "names": self._target_names},
             "extra": {"kept": self.extra_ if extra is None else extra},
         }
-        sections |= {name: {"version": version, **own[name]} for name, version in _SECTIONS.items()}
-        if "_table" in self.__dict__:
-            sections["table"] = {"version": 1, **self._table}
+        sections |= {**own, "table": self._table} if "_table" in self.__dict__ else own
+        versioned = {name: {"version": NEWEST[name], **fields} for name, fields in sections.items()}
         arrays |= {**target_arrays, "target.places": self._places.astype(np.int64)}
-        return {"sections": sections}, arrays
+        return {"sections": versioned}, arrays
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
@@ -286,7 +284,7 @@ class GPEstimator(BaseEstimator):
         """
         version, header, arrays = read_file(path)
         with naming_file(path):
-            return _restore(cls, *migrated(version, header, arrays))
+            return restored(cls, version, header, arrays)
 
     def _remember_table(self, description: dict[str, Any], names: list[str]) -> None:
         """Keep how the command line read the table, and the names of the features that it became."""
@@ -304,9 +302,10 @@ class GPEstimator(BaseEstimator):
         return TableEncoder.from_json(self._table)
 
 
-def _restore(cls: type[Self], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
-    """The estimator from a file's sections and arrays."""
-    _, own = section(header, "estimator", _SECTIONS["estimator"])
+def restored(cls: type[Self], version: int, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
+    """The estimator from the version, header and arrays of a file."""
+    header, arrays = migrated(version, header, arrays)
+    _, own = section(header, "estimator", NEWEST["estimator"])
     if require(own, "name", str) != cls.__name__:
         raise ModelFileError(f"it holds a {own['name']!r}, not a {cls.__name__}")
     given = require(own, "parameters", dict)
@@ -326,15 +325,15 @@ def _restore(cls: type[Self], header: dict[str, Any], arrays: dict[str, np.ndarr
     most = len(fit.predictor.rows.observations)
     if model._places.size and not (model._places.min() >= 0 and model._places.max() < most):
         raise ModelFileError("its array 'target.places' points outside of its rows")
-    _, target = section(header, "target", _SECTIONS["target"])
+    _, target = section(header, "target", NEWEST["target"])
     names = target.get("names")
     model._target_names = list(map(str, names)) if isinstance(names, list) else None
     model._unpack_target(target, arrays, fit)
     model._adopt(fit)
-    _, extra = section(header, "extra", _SECTIONS["extra"])
+    _, extra = section(header, "extra", NEWEST["extra"])
     model.extra_ = require(extra, "kept", dict)
     if "table" in header["sections"]:
-        model._table = section(header, "table", 1)[1]
+        model._table = section(header, "table", NEWEST["table"])[1]
     return model
 
 

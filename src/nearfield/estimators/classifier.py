@@ -167,6 +167,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self.class_counts_: np.ndarray = np.bincount(labels, seen.weights, minlength=self._family.classes)
         self.class_shares_: np.ndarray = self.class_counts_ / self.class_counts_.sum()
 
+    def _baseline(self) -> dict[str, Any]:
+        """What a prediction that ignores the inputs is made of, from the training rows."""
+        predictor = self._fit.predictor
+        seen = predictor.rows.observations
+        return predictor.model.family.baseline(seen.observed["counts"].argmax(axis=1), {}, seen.weights)
+
     # --- predicting -------------------------------------------------------------------------------------------------
 
     def predict_proba(self, X: Any) -> np.ndarray:

@@ -131,11 +131,11 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     def _always_learned(self, fit: Fit) -> dict[str, Any]:
         return {"dispersion_": None}
 
-    def _baseline(self) -> dict[str, float]:
+    def _baseline(self) -> dict[str, Any]:
         """What a prediction that ignores the inputs is made of, from the training rows."""
         observed = self._fit.predictor.rows.observed
-        found: dict[str, float] = self._family.baseline(observed["count"], self._family.given_of(observed))
-        return found
+        family = self._family
+        return family.baseline(observed["count"], family.given_of(observed), family.weight(observed))
 
     def _pack_target(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return {"given": self._given_names}, {}

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
 from nearfield.families import FAMILIES, names_for
+from nearfield.families.outputs import OUTPUTS
 from nearfield.fitting import Fit
 from nearfield.heads.outputs import joint_scores
 from nearfield.model_file import pack_scaling, unpack_scaling
@@ -22,8 +23,6 @@ from nearfield.objectives import OBJECTIVES, ORDERINGS
 from nearfield.rows import Joined, join_equal
 from nearfield.scaling import Scaling
 from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_not_finite, refuse_text
-
-OUTPUTS = ("lmc", "independent", "shared")
 
 
 class LeftOutPredictions(NamedTuple):
@@ -226,9 +225,11 @@ class GPRegressor(RegressorMixin, GPEstimator):
         found = slopes * np.atleast_1d(self._target.scale)[:, None] / inputs.scale
         return found if self._target.scale.ndim else found[0]
 
-    def _baseline(self) -> dict[str, float]:
-        """What a prediction that ignores the inputs is made of."""
-        return {"mean": self.target_mean_, "std": self.target_std_}
+    def _baseline(self) -> dict[str, Any]:
+        """What a prediction that ignores the inputs is made of, from the training rows."""
+        model, observed = self._fit.predictor.model, self._fit.predictor.rows.observed
+        y = np.where(observed.get("present", True), self._target.undo(observed["y"]), np.nan)
+        return model.family.baseline(y, {}, model.family.weight(observed))
 
     def _pack_target(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return {"column": self._column}, pack_scaling("target", self._target)

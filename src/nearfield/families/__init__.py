@@ -9,10 +9,13 @@ An observation is what is left out at a time: one copy of a row, or one label of
 
 from __future__ import annotations
 
+from typing import Any
+
 from nearfield.families._base import (
     NOISE_FLOOR,
     Calibrator,
     Family,
+    Given,
     Observations,
     Observed,
     Parameter,
@@ -28,6 +31,10 @@ from nearfield.families.counts import Binomial, NegativeBinomial
 from nearfield.families.gaussian import Gaussian
 from nearfield.families.outputs import GaussianOutputs
 from nearfield.families.student_t import StudentT
+from nearfield.persistence import ModelFileError
+
+ENTRY_POINTS = "nearfield.families"
+"""The group of entry points in which other packages name modules that register families, for the command line."""
 
 FAMILIES: dict[str, type[Family]] = {}
 """By name; `register` adds to it."""
@@ -56,6 +63,21 @@ def names_for(estimator: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name, f in FAMILIES.items() if f.estimator == estimator and f.kind in kinds)
 
 
+def family_named(name: Any) -> type[Family]:
+    """The family that a file names, or a ModelFileError."""
+    if name not in FAMILIES:
+        raise ModelFileError(
+            f"its family is {name!r}; known are {', '.join(FAMILIES)}. Register it before loading; the command line "
+            f"imports what packages name as entry points of the group {ENTRY_POINTS!r}"
+        )
+    return FAMILIES[name]
+
+
+def usual(kind: str) -> type[Family]:
+    """The first family that predicts that kind and needs nothing but inputs."""
+    return next(f for f in FAMILIES.values() if f.kind == kind and not any(own.needed for own in f.given.values()))
+
+
 def tasks() -> dict[str, list[type[Family]]]:
     """What the command line calls a task, and the families of one target that it may mean; the first is the default."""
     found: dict[str, list[type[Family]]] = {}
@@ -66,10 +88,12 @@ def tasks() -> dict[str, list[type[Family]]]:
 
 
 __all__ = [
+    "ENTRY_POINTS",
     "FAMILIES",
     "NOISE_FLOOR",
     "Calibrator",
     "Family",
+    "Given",
     "Observations",
     "Observed",
     "Parameter",
@@ -78,8 +102,10 @@ __all__ = [
     "SiteSlopes",
     "Sites",
     "checked",
+    "family_named",
     "names_for",
     "register",
     "taken",
     "tasks",
+    "usual",
 ]

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from nearfield.metrics import CountScores, Scores
+from nearfield.metrics import ClassScores, CountScores, Scores
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError
 from nearfield.scaling import Scaling
@@ -96,6 +96,30 @@ def taken(observed: Observed, ids: np.ndarray) -> dict[str, np.ndarray]:
     return {name: values[ids] for name, values in observed.items()}
 
 
+@dataclass(frozen=True)
+class Given:
+    """A number above zero that rows have beside the inputs: an exposure, or trials.
+
+    needed: whether nothing can be predicted without it. whole: whether it counts something. limits: whether the target
+    is at most as much.
+    """
+
+    meaning: str
+    """in words: the column with .."""
+    needed: bool = False
+    whole: bool = False
+    limits: bool = False
+
+    @property
+    def expected(self) -> str:
+        """What is right, in words."""
+        return "a whole number of at least 1" if self.whole else "a number above 0"
+
+    def right(self, values: np.ndarray) -> np.ndarray:
+        """Which of values (n,) are."""
+        return (values > 0) & ((values == np.floor(values)) | (not self.whole))
+
+
 class Calibrator(Protocol):
     """How to fit, judge and describe the head of a family. Rows are left out, with moments of a single k.
 
@@ -137,8 +161,8 @@ class Family(ABC):
     """the estimator that fits it, whose argument `likelihood` takes the name"""
     kind: ClassVar[str] = "number"
     """what is predicted: number, count, numbers (several) or label"""
-    given: ClassVar[tuple[str, ...]] = ()
-    """what a row must or may have beside the inputs to be predicted, as arguments of the estimator: exposure, trials"""
+    given: ClassVar[Mapping[str, Given]] = MappingProxyType({})
+    """what a row must or may have beside the inputs to be predicted, by the name of the estimator's argument"""
 
     @property
     def likelihood(self) -> str:
@@ -379,22 +403,22 @@ class Family(ABC):
 
     # --- command line -----------------------------------------------------------------------------------------------
 
-    @classmethod
-    def baseline(cls, y: np.ndarray, given: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The best prediction of values y (n,) that ignores the inputs, as a few numbers."""
-        scaling = Scaling.of(y, np.ones(y.size))
+    def baseline(self, y: np.ndarray, given: Mapping[str, np.ndarray], weight: np.ndarray) -> dict[str, Any]:
+        """The best prediction of values y (n,) that ignores the inputs, as a few numbers by name.
+
+        The values are in the user's units, given is what they are counted against, weight (n,) how often each counts.
+        By default of numbers, mean and std.
+        """
+        scaling = Scaling.of(y, weight)
         return {"mean": float(scaling.centre), "std": float(scaling.scale)}
 
-    @classmethod
-    def baseline_distribution(cls, numbers: Mapping[str, float], n: int, given: Mapping[str, np.ndarray]) -> Any:
-        """Its predictive distributions for n rows."""
+    def baseline_distribution(self, numbers: Mapping[str, Any], n: int, given: Mapping[str, np.ndarray]) -> Any:
+        """Its predictions for n rows, of the kind that `scores` takes. By default a normal distribution."""
         import scipy.stats
 
         return scipy.stats.norm(np.full(n, numbers["mean"]), numbers["std"])
 
-    baseline_names: ClassVar[tuple[str, ...]] = ("mean", "std")
-    """what these numbers are called"""
-    scores: ClassVar[type[Scores] | type[CountScores]] = Scores
+    scores: ClassVar[type[Scores] | type[CountScores] | type[ClassScores]] = Scores
     """the sums that score its predictive distributions"""
 
 

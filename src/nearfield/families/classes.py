@@ -32,6 +32,7 @@ from nearfield.families._base import (
 )
 from nearfield.families._label_sites import SITES
 from nearfield.heads.classes import ClassCalibrator, ClassHead, LeftOutLabels, log_sum_exp
+from nearfield.metrics import ClassScores
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
 from nearfield.polya_gamma import sigmoid_moments
@@ -44,7 +45,7 @@ class Classes(Family):
     estimator = "GPClassifier"
     kind = "label"
     auxiliaries = tuple(SITES)
-    baseline_names = ()
+    scores = ClassScores
     patient = True
     initial_scale = 3.0  # log odds between -6 and 6
     additive = ("counts",)
@@ -134,6 +135,15 @@ class Classes(Family):
         trials = observed["counts"].sum(axis=-1, keepdims=True)
         pulls = self._pulls(observed["counts"], trials)
         return self.label_sites.slopes(pulls, trials, state, parameters, scale2, by_targets, by_noises)
+
+    def baseline(self, y: np.ndarray, given: Mapping[str, np.ndarray], weight: np.ndarray) -> dict[str, Any]:
+        """The share of each class, from the numbers (n,) of those that were seen."""
+        seen = np.bincount(y.astype(np.int64), weight, self.classes)
+        return {"shares": (seen / seen.sum()).tolist()}
+
+    def baseline_distribution(self, numbers: Mapping[str, Any], n: int, given: Mapping[str, np.ndarray]) -> Any:
+        """Probabilities (n, K)."""
+        return np.tile(numbers["shares"], (n, 1))
 
     def calibrator(self, observed: Observed, parameters: Parameters, calibrated: bool, unit: np.ndarray) -> Calibrator:
         return ClassCalibrator(self.plain_head(observed, parameters), calibrated)

@@ -32,6 +32,7 @@ from nearfield.counts import CountDistribution
 from nearfield.families._base import (
     Calibrator,
     Family,
+    Given,
     Observations,
     Observed,
     Parameter,
@@ -211,8 +212,9 @@ class Binomial(Counts):
 
     name = "binomial"
     task = "binomial"
-    given = ("trials",)
-    baseline_names = ("share",)
+    given = MappingProxyType(
+        {"trials": Given("the number of trials of each row", needed=True, whole=True, limits=True)}
+    )
     arrays = MappingProxyType({"count": (), "trials": (), "weight": ()})
 
     def check(self, observed: Observed) -> None:
@@ -249,13 +251,11 @@ class Binomial(Counts):
     def given_of(self, observed: Observed) -> dict[str, np.ndarray]:
         return {"trials": observed["trials"]}
 
-    @classmethod
-    def baseline(cls, y: np.ndarray, given: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def baseline(self, y: np.ndarray, given: Mapping[str, np.ndarray], weight: np.ndarray) -> dict[str, Any]:
         """Half a success and half a failure more, so that neither is impossible."""
-        return {"share": float((y.sum() + 0.5) / (given["trials"].sum() + 1))}
+        return {"share": float((weight @ y + 0.5) / (weight @ given["trials"] + 1))}
 
-    @classmethod
-    def baseline_distribution(cls, numbers: Mapping[str, float], n: int, given: Mapping[str, np.ndarray]) -> Any:
+    def baseline_distribution(self, numbers: Mapping[str, Any], n: int, given: Mapping[str, np.ndarray]) -> Any:
         log_odds = np.log(numbers["share"]) - np.log1p(-numbers["share"])
         return CountDistribution.binomial(np.full(n, log_odds), 0.0, given["trials"])
 
@@ -268,8 +268,7 @@ class NegativeBinomial(Counts):
 
     name = "negative_binomial"
     task = "counts"
-    given = ("exposure",)
-    baseline_names = ("rate", "dispersion")
+    given = MappingProxyType({"exposure": Given("what expected counts are proportional to")})
     dispersed = True
     arrays = MappingProxyType({"count": (), "log_exposure": (), "weight": ()})
     parameters = MappingProxyType({"log_dispersion": Parameter(0.0, math.log(1e-3), math.log(1e4))})
@@ -312,17 +311,15 @@ class NegativeBinomial(Counts):
     def given_of(self, observed: Observed) -> dict[str, np.ndarray]:
         return {"exposure": np.exp(observed["log_exposure"])}
 
-    @classmethod
-    def baseline(cls, y: np.ndarray, given: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def baseline(self, y: np.ndarray, given: Mapping[str, np.ndarray], weight: np.ndarray) -> dict[str, Any]:
         """By the method of moments: Var y = mean + mean^2 / dispersion."""
         exposure = given.get("exposure", np.ones(y.size))
-        rate = (y.sum() + 0.5) / exposure.sum()
+        rate = (weight @ y + 0.5) / (weight @ exposure)
         mean = rate * exposure
-        excess = float(np.sum((y - mean) ** 2 - mean) / np.sum(mean**2))
+        excess = float(weight @ ((y - mean) ** 2 - mean) / (weight @ mean**2))
         return {"rate": float(rate), "dispersion": 1 / max(excess, 1e-6)}
 
-    @classmethod
-    def baseline_distribution(cls, numbers: Mapping[str, float], n: int, given: Mapping[str, np.ndarray]) -> Any:
+    def baseline_distribution(self, numbers: Mapping[str, Any], n: int, given: Mapping[str, np.ndarray]) -> Any:
         mean = numbers["rate"] * given.get("exposure", np.ones(n))
         return CountDistribution.negative_binomial(np.log(mean / numbers["dispersion"]), 0.0, numbers["dispersion"])
 

@@ -33,6 +33,9 @@ from nearfield.scaling import Scaling
 
 LOG_NOISE = Parameter(math.log(0.1), math.log(1e-9), math.log(10.0))  # of the variance
 
+OUTPUTS = ("lmc", "independent", "shared")
+"""How several outputs may depend on each other, as users say it: mixed, with a kernel each, or with one for all."""
+
 
 class GaussianOutputs(Family):
     """y_p = f_p + noise for P outputs.
@@ -174,6 +177,18 @@ class GaussianOutputs(Family):
         if outputs < 2:
             raise ModelFileError(f"its family {cls.name!r} has {outputs} outputs")
         return cls(outputs, require(fields, "one_scale", bool), require(fields, "complete", bool))
+
+    def baseline(self, y: np.ndarray, given: Mapping[str, np.ndarray], weight: np.ndarray) -> dict[str, Any]:
+        """Mean and std of each output, from y (n, P) with NaN where missing."""
+        there = ~np.isnan(y)
+        parts = [Scaling.of(y[own, p], weight[own]) for p, own in enumerate(there.T)]
+        return {"mean": [float(s.centre) for s in parts], "std": [float(s.scale) for s in parts]}
+
+    def baseline_distribution(self, numbers: Mapping[str, Any], n: int, given: Mapping[str, np.ndarray]) -> Any:
+        """Normal distributions, (n, P)."""
+        import scipy.stats
+
+        return scipy.stats.norm(np.tile(numbers["mean"], (n, 1)), numbers["std"])
 
     def initial_mixing(self, observed: Observed, latents: int) -> np.ndarray:
         """Where a mixing matrix (P, Q) starts: the directions in which the targets vary most.
