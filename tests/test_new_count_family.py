@@ -38,7 +38,6 @@ class ZeroInflated(NegativeBinomial):
     name = "zero_inflated"
     task = "zero-inflated"
     auxiliaries = ("curvature",)
-    baseline_names = ("rate", "dispersion", "zeros")
     parameters = MappingProxyType({**NegativeBinomial.parameters, "logit_zeros": Parameter(-2.0, -8.0, 6.0)})
 
     def _widening(
@@ -110,16 +109,14 @@ class ZeroInflated(NegativeBinomial):
             "zeros": float(expit(parameters["logit_zeros"])),
         }
 
-    @classmethod
-    def baseline(cls, y: np.ndarray, given: Mapping[str, np.ndarray], *further: Any) -> dict[str, float]:
+    def baseline(self, y: np.ndarray, given: Mapping[str, np.ndarray], weight: np.ndarray) -> dict[str, Any]:
         """That of the zeros which the counts above zero do not explain."""
         some = y > 0
-        counted = super().baseline(y[some], {name: values[some] for name, values in given.items()}, *further)
+        counted = super().baseline(y[some], {name: values[some] for name, values in given.items()}, weight[some])
         explained = np.exp(super().baseline_distribution(counted, y.size, given).logpmf(np.zeros(y.size))).mean()
         return {**counted, "zeros": float(np.clip(((~some).mean() - explained) / (1 - explained), 0.001, 0.999))}
 
-    @classmethod
-    def baseline_distribution(cls, numbers: Mapping[str, float], n: int, given: Mapping[str, np.ndarray]) -> Any:
+    def baseline_distribution(self, numbers: Mapping[str, Any], n: int, given: Mapping[str, np.ndarray]) -> Any:
         return ZeroInflatedCounts(super().baseline_distribution(numbers, n, given), numbers["zeros"])
 
 
@@ -371,7 +368,7 @@ def test_the_command_line_knows_it_by_its_task_and_by_its_name(asked, table, tmp
     scored = json.loads(run("evaluate", path, table, "--json").out)
     expected = CountScores.of(y, loaded.predict_dist(X)).as_dict()
     assert scored["model"]["nll"] == pytest.approx(expected["nll"], rel=1e-6)
-    constant = ZeroInflated.baseline_distribution(ZeroInflated.baseline(y, {}), 150, {})
+    constant = ZeroInflated().baseline_distribution(ZeroInflated().baseline(y, {}, np.ones(150)), 150, {})
     assert scored["constant"]["nll"] == pytest.approx(CountScores.of(y, constant).as_dict()["nll"], rel=1e-6)
     assert scored["model"]["nll"] < scored["constant"]["nll"]
 
@@ -397,6 +394,8 @@ def test_a_second_likelihood_of_a_task_is_fitted_by_name(table, tmp_path, capsys
             done = run("fit", table, "--target", "y", "--likelihood", "second_of_counts", "--out", path)
             assert done.code == 0, done
             assert json.loads(run("info", path, "--json").out)["zeros"] > 0
+            scored = json.loads(run("evaluate", path, table, "--json").out)
+            assert scored["model"]["nll"] < scored["constant"]["nll"]
             done = run("fit", table, "--target", "y", "--task", "counts", "--out", path)
             assert done.code == 0, done
             assert json.loads(run("info", path, "--json").out)["likelihood"] == "negative_binomial"
