@@ -21,7 +21,9 @@ def main() -> int:
     _load_families()
     from nearfield.cli import main as run
 
-    return run()
+    code = run()
+    gc.disable()  # nor at the end
+    return code
 
 
 def _load_families() -> None:

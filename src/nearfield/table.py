@@ -25,7 +25,6 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 
 from nearfield.atomic import check_replaceable, replacing
 
@@ -72,7 +71,7 @@ def read_table(path: str | os.PathLike[str]) -> pa.Table:
     column_names(path)
     with _reading(path):
         if layout.delimiter is None:
-            table = pa.parquet.ParquetFile(path).read()
+            table = _parquet().ParquetFile(path).read()
         else:
             table = pa.csv.read_csv(os.fspath(path), **_csv_options(layout.delimiter))
     if table.num_rows == 0:
@@ -105,7 +104,7 @@ def column_names(path: str | os.PathLike[str]) -> list[str]:
     layout = _layout(path)
     with _reading(path):
         if layout.delimiter is None:
-            names = list(pa.parquet.read_schema(path).names)
+            names = list(_parquet().read_schema(path).names)
         else:
             _check_separator(path, layout.delimiter, layout.gzipped)
             names = list(pa.csv.open_csv(os.fspath(path), **_csv_options(layout.delimiter)).schema.names)
@@ -118,7 +117,7 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
     if _layout(path).delimiter is not None:
         return None
     with _reading(path):
-        return int(pa.parquet.read_metadata(path).num_rows)
+        return int(_parquet().read_metadata(path).num_rows)
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
@@ -208,7 +207,7 @@ def _parquet_writer(file: BinaryIO, stack: ExitStack) -> Write:
     def write(table: pa.Table) -> None:
         nonlocal writer
         if writer is None:
-            writer = stack.enter_context(pa.parquet.ParquetWriter(file, table.schema))
+            writer = stack.enter_context(_parquet().ParquetWriter(file, table.schema))
         writer.write_table(table)
 
     return write
@@ -229,6 +228,13 @@ def _layout(path: str | os.PathLike[str]) -> _Layout:
     raise TableError(f"{path} is of an unknown kind; the name of a table ends in {', '.join(_LAYOUTS)}.")
 
 
+def _parquet() -> Any:
+    """pyarrow's module, loaded where there is a Parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet
+
+
 def _csv_options(delimiter: str, columns: Sequence[str] | None = None) -> dict[str, Any]:
     """Options of pyarrow's CSV readers: inferred types for all columns, or text for `columns` alone."""
     text = {} if columns is None else dict.fromkeys(columns, pa.string())
@@ -243,7 +249,7 @@ def _csv_options(delimiter: str, columns: Sequence[str] | None = None) -> dict[s
 
 def _batches(path: str | os.PathLike[str], layout: _Layout, rows: int, names: list[str]) -> Iterator[pa.RecordBatch]:
     if layout.delimiter is None:
-        yield from pa.parquet.ParquetFile(path).iter_batches(batch_size=rows, columns=names)
+        yield from _parquet().ParquetFile(path).iter_batches(batch_size=rows, columns=names)
     else:
         yield from pa.csv.open_csv(os.fspath(path), **_csv_options(layout.delimiter, names))
 
