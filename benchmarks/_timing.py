@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+SETTLING = 0.05  # seconds of a turn that do not count
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -34,16 +36,15 @@ def best_of(func: Callable[[], object], repeats: int = 5, min_time: float = 0.2)
 def interleaved(funcs: dict[str, Callable[[], object]], repeats: int = 7, calls: int = 1) -> dict[str, Timing]:
     """Each of `funcs` timed in `repeats` turns of `calls`, so that all meet the same weather.
 
-    Every turn begins with calls that do not count: the threads of whoever ran before may still be spinning, as those
-    of OpenMP do for some milliseconds after their work is done.
+    Every turn begins with calls that do not count, for SETTLING seconds: the threads of whoever ran before may still be
+    spinning, as those of OpenMP do after their work is done.
     """
     seconds: dict[str, list[float]] = {name: [] for name in funcs}
     for round_ in range(repeats):
         # Every other round runs backwards: nobody always follows the same neighbour.
         names = list(funcs) if round_ % 2 == 0 else list(funcs)[::-1]
         for name in names:
-            for _ in range(max(1, calls // 2)):
-                funcs[name]()
+            best_of(funcs[name], repeats=1, min_time=SETTLING)
             seconds[name] += [_clock(funcs[name]) for _ in range(calls)]
     return {name: Timing(min(s), statistics.median(s)) for name, s in seconds.items()}
 

@@ -53,10 +53,9 @@ class Hits(Binomial):
     task = "counts"
     given = MappingProxyType({"trials": Given("how many shots there were", whole=True, limits=True)})
 
-    @classmethod
-    def observe(cls, n: int, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def given_arrays(self, n: int, **given: Any) -> dict[str, np.ndarray]:
         trials = given.get("trials")
-        return super().observe(n, {"trials": np.full(n, 99.0) if trials is None else trials})
+        return super().given_arrays(n, trials=np.full(n, 99.0) if trials is None else trials)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from experiments.accuracy import classes, counts, few_rows, outliers, outputs, t
 from experiments.accuracy.table import Wanted
 
 ROOT = Path(accuracy.__file__).parents[2]
-PUBLIC = {"nearfield", "nearfield.metrics", "nearfield.counts", "nearfield.datasets"}
+PUBLIC = {"nearfield", "nearfield.metrics", "nearfield.counts", "nearfield.datasets", "nearfield.atomic"}
 STEPS = {"step", "lmc_step", "class_step", "search"}  # these time what is inside
 
 
