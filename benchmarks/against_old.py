@@ -37,7 +37,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = "import numba, sklearn.base, scipy.linalg"
 PACKAGE = "from nearfield import GPRegressor"
-COMMAND = "from nearfield.cli import main; main()"
+COMMAND = """
+try:
+    from nearfield.entry import main
+except ImportError:  # a version whose command is in another place
+    from nearfield.cli import main
+main()
+"""
 Measured = dict[str, float]
 Series = dict[str, list[float]]
 

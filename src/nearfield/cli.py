@@ -180,7 +180,7 @@ def fit(
         verbose=False if quiet else None,
         **settings,
     )
-    gc.enable()  # `entry` disabled it while modules are loaded; from here on much comes and goes
+    _collect()
     with _user_errors():
         estimator.fit(x, y, **beside, **together)
     estimator._remember_table(encoder.to_json(), encoder.feature_names)
@@ -391,10 +391,17 @@ def _blocks(
     with tqdm(total=count_rows(path), unit=" rows", disable=None if progress else True, leave=False) as bar:
         for block in read_blocks(path, BLOCK_ROWS if rows is None else rows, columns):
             yield block, encoder.transform(block, first_row, tally), first_row
-            gc.enable()  # as in `fit`: there may be many blocks
+            _collect()
             first_row += block.num_rows
             bar.update(block.num_rows)
     tally.warn()
+
+
+def _collect() -> None:
+    """Look for cycles again, which `entry` put off while modules were loaded, but not in these: they stay."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def _joined(kept: pa.Table, columns: dict[str, Any]) -> pa.Table:

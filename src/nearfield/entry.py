@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 
@@ -28,6 +27,8 @@ def main() -> int:
 
 def _load_families() -> None:
     """Import the modules that other packages name in the group `nearfield.families`, to register families of theirs."""
+    from importlib.metadata import entry_points
+
     for point in entry_points(group="nearfield.families"):
         try:
             point.load()
