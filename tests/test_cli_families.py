@@ -225,7 +225,7 @@ def test_the_command_loads_the_families_of_other_packages(
         groups.append(group)
         return [Point(lambda: register(Centred))]
 
-    monkeypatch.setattr(entry, "entry_points", points)
+    monkeypatch.setattr("importlib.metadata.entry_points", points)
     monkeypatch.setattr(sys, "argv", ["nearfield", "fit", "--help"])
     assert entry.main() == 0
     assert "centred" in capsys.readouterr().out
@@ -234,7 +234,7 @@ def test_the_command_loads_the_families_of_other_packages(
     def broken() -> None:
         raise ImportError("no such thing")
 
-    monkeypatch.setattr(entry, "entry_points", lambda group: [Point(broken)])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Point(broken)])
     monkeypatch.setattr(sys, "argv", ["nearfield", "--version"])
     assert entry.main() == 0
     assert capsys.readouterr().err == (

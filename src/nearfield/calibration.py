@@ -117,10 +117,10 @@ def _tried(
     if n_others <= whole:
         return tried(np.array([max(n_others, 1)])), "all other rows"
     every = candidate_ks(n_others, matrix_rows, own_factors)
-    cheap = every[every <= whole]
+    cheap, dear = every[every <= whole], every[every > whole]
     found = tried(cheap)
-    if choose_k(found, calibrator, matrix_rows).k in cheap[-2:]:
-        found |= tried(every[every > whole])
+    if dear.size and choose_k(found, calibrator, matrix_rows).k in cheap[-2:]:
+        found |= tried(dear)
     return found, ""
 
 

@@ -38,6 +38,7 @@ _TRAINED = (64, 128, 256)  # neighbours in the three stages of training
 _BLOCKS = (256, 384, 384)  # numbers of them that a matrix of several outputs may have
 _OWN_FACTORS = 128  # neighbours at most, where each of several latent functions has a factorisation of its own
 _FEWEST_MIXED = 8  # neighbours, however many outputs there are
+_FEWEST_STEPS = 15  # of several outputs, between two searches
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
 
 
@@ -222,9 +223,14 @@ class _Learner:
         """Outputs that mix latent functions, with a kernel each, or with the same: what left-out rows prefer.
 
         Outputs that share a kernel are learned first. The others start from there, and take half of the steps. Each row
-        of a mini-batch has several observations, so that half as many rows will do.
+        of a mini-batch has several observations, so that half as many rows will do; and of few rows none needs to be
+        visited twice between two searches.
         """
-        self.settings = replace(self.settings, batch_size=-(-self.settings.batch_size // 2))
+        given = self.settings
+        batch, once = -(-given.batch_size // 2), max(_FEWEST_STEPS, -(-2 * len(self.rows) // given.batch_size))
+        every = min(given.refresh_every, once)
+        most = given.max_steps // given.refresh_every * every or given.max_steps
+        self.settings = replace(given, batch_size=batch, refresh_every=every, max_steps=most)
         kernel, d = find_kernel(self.settings.kernel), self.rows.inputs.shape[1]
         mixing = family.initial_mixing(self.rows.observed, self.settings.mixed_latents)
         shared = self._one(family.apart(), Shared(kernel, family.latents, d, 1), "shared")

@@ -98,6 +98,13 @@ def covered(y: ArrayLike, dist: Predictive, level: float) -> NDArray[np.bool_]:
     return _inside(dist.cdf(y), level)
 
 
+def crps_and_covered(y: ArrayLike, dist: Predictive) -> tuple[Array, list[NDArray[np.bool_]]]:
+    """What `crps_rows` gives, and what `covered` gives for each of LEVELS, with the distribution function taken once."""
+    y = _observed(y)
+    parameters, below = _parameters(y, dist), dist.cdf(y)
+    return _crps_rows(y, parameters, below, dist.logpdf(y)), [_inside(below, level) for level in LEVELS]
+
+
 def class_nll(y: ArrayLike, probabilities: ArrayLike) -> float:
     """Mean negative log probability of the classes `y` (n,) under `probabilities` (n, K), floored at 1e-15."""
     return ClassScores.of(y, probabilities).as_dict()["nll"]

@@ -122,7 +122,7 @@ class OutputsCalibrator:
         return self._whole(rows.thinned(self._step(rows)))
 
     def _step(self, rows: LeftOutOutputs) -> int:
-        return max(1, min(len(self.each), len(rows.weights) // _TRIAL_ROWS))
+        return max(1, min(len(self.each), round(len(rows.weights) / _TRIAL_ROWS)))
 
     def _whole(self, rows: LeftOutOutputs) -> OutputHeads:
         """Heads of all of the rows."""

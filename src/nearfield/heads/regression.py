@@ -163,12 +163,10 @@ def fit_head(rows: LeftOutNumbers, floor: float, plain: RegressionHead = _GAUSSI
 
 def _harm(rows: LeftOutNumbers, head: RegressionHead) -> tuple[float, ...]:
     """What a head may not make worse: the CRPS, the miss of the 90 % coverage, and the mean miss over three levels."""
-    dist = rows.predict(head)
-    misses = [
-        abs(float(np.average(metrics.covered(rows.y, dist, level), weights=rows.weights)) - level)
-        for level in metrics.LEVELS
-    ]
-    return rows.crps(head), misses[1], float(np.mean(misses))
+    crps, inside = metrics.crps_and_covered(rows.y, rows.predict(head))
+    shares = [float(np.average(own, weights=rows.weights)) for own in inside]
+    misses = [abs(share - level) for share, level in zip(shares, metrics.LEVELS, strict=True)]
+    return float(np.average(crps, weights=rows.weights)), misses[1], float(np.mean(misses))
 
 
 def _cover(rows: LeftOutNumbers, head: RegressionHead, level: float = 0.9) -> RegressionHead:
@@ -294,10 +292,11 @@ class RegressionCalibrator:
         return self.calibrated and head == self.plain
 
     def scores(self, rows: LeftOutNumbers, head: RegressionHead) -> dict[str, float]:
-        dist = rows.predict(head)
+        crps, inside = metrics.crps_and_covered(rows.y, rows.predict(head))
         shares = {
-            f"coverage_{100 * level:.0f}": float(np.average(metrics.covered(rows.y, dist, level), weights=rows.weights))
-            for level in metrics.LEVELS
+            f"coverage_{100 * level:.0f}": float(np.average(own, weights=rows.weights))
+            for level, own in zip(metrics.LEVELS, inside, strict=True)
         }
         nll = math.log(self.unit) - rows.log_score(head)
-        return {"rmse": rows.rmse() * self.unit, "nll": nll, "crps": rows.crps(head) * self.unit, **shares}
+        mean = float(np.average(crps, weights=rows.weights))
+        return {"rmse": rows.rmse() * self.unit, "nll": nll, "crps": mean * self.unit, **shares}
