@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from nearfield import GPRegressor
+from nearfield import GPRegressor, calibration, fitting
 from nearfield.calibration import ALL_ROWS, MOST_NEIGHBOURS, all_rows, candidate_ks, choose_k, most_neighbours, trials
 from nearfield.heads.regression import (
     LeftOutNumbers,
@@ -211,3 +211,41 @@ def test_robust_scaling_does_not_move_for_outliers():
     assert moved.scale == pytest.approx(plain.scale, rel=0.3)
     mostly = np.where(np.arange(501) < 300, 5.0, values)
     assert Scaling.robust(mostly, np.ones(501)).scale == Scaling.of(mostly, np.ones(501)).scale
+
+
+# --- the rows that are left out -------------------------------------------------------------------------------------
+
+
+def test_observations_are_left_out_as_often_as_they_were_made(monkeypatch):
+    """Of rows with weights a sample has about the same distribution as one of their copies."""
+    monkeypatch.setattr(fitting, "_LEFT_OUT_ROWS", 500)
+    rng = np.random.default_rng(0)
+    weights = np.where(rng.random(3000) < 0.02, 200.0, 1.0)
+    sample, counted = fitting._sample(np.random.default_rng(1), weights)
+    assert (np.diff(sample) > 0).all()
+    assert counted.sum() == 500
+    heavy = weights[sample] > 1
+    share = weights[weights > 1].sum() / weights.sum()
+    assert counted[heavy].sum() / 500 == pytest.approx(share, abs=0.02)
+    assert heavy.sum() == (weights > 1).sum()  # each stands for more than a five-hundredth of all
+
+
+def test_few_observations_are_all_left_out_and_equal_ones_are_drawn_once():
+    weights = np.arange(1.0, 50.0)
+    sample, counted = fitting._sample(np.random.default_rng(0), weights)
+    np.testing.assert_array_equal(sample, np.arange(49))
+    np.testing.assert_array_equal(counted, weights)
+    sample, counted = fitting._sample(np.random.default_rng(0), np.full(9000, 3.0))
+    assert len(sample) == len(np.unique(sample)) == 4000
+    assert (counted == 3).all()
+
+
+def test_many_outputs_have_no_larger_k_to_try(monkeypatch):
+    """Where a matrix of all outputs is full with the k of the first sweep, there is no second one."""
+    monkeypatch.setattr(calibration, "_LARGEST_BLOCK", 40)
+    monkeypatch.setattr(calibration, "_FEWEST_MOST", 10)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (120, 2))
+    Y = np.stack([np.sin(X[:, 0]) + 0.1 * p * X[:, 1] for p in range(4)], axis=1) + 0.01 * rng.standard_normal((120, 4))
+    model = GPRegressor(max_steps=20, refresh_every=10, random_state=0).fit(X, Y)
+    assert np.isfinite(model.predict(X)).all()

@@ -58,11 +58,16 @@ def candidate_ks(n_others: int, matrix_rows: int = 1, own_factors: bool = False)
     return np.array([k for k in _LADDER if k < top] + [top])
 
 
-def calibrate(sweeper: Sweeper, sample: np.ndarray, k: int | str, calibrated: bool, unit: np.ndarray) -> Calibrated:
-    """The number of neighbours, where k is "auto", and the head, from the left-out observations `sample` (b,)."""
+def calibrate(
+    sweeper: Sweeper, sample: np.ndarray, counted: np.ndarray, k: int | str, calibrated: bool, unit: np.ndarray
+) -> Calibrated:
+    """The number of neighbours, where k is "auto", and the head, from the left-out observations `sample` (b,).
+
+    counted: how often each of these counts (b,).
+    """
     model, rows = sweeper.model, sweeper.rows
     calibrator = model.family.calibrator(rows.observed, model.parameters, calibrated, unit)
-    observations = rows.observations.take(sample)
+    observations = replace(rows.observations.take(sample), weights=counted)
     noise = model.noise + model.family.known_noise(observations.observed)
     matrix_rows, jittered = model.covariance.matrix_rows, 0
 

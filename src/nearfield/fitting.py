@@ -38,7 +38,7 @@ _TRAINED = (64, 128, 256)  # neighbours in the three stages of training
 _BLOCKS = (256, 384, 384)  # numbers of them that a matrix of several outputs may have
 _OWN_FACTORS = 128  # neighbours at most, where each of several latent functions has a factorisation of its own
 _FEWEST_MIXED = 8  # neighbours, however many outputs there are
-_FEWEST_STEPS = 15  # of several outputs, between two searches
+_FEWEST_STEPS = 25  # of several outputs, between two searches
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
 
 
@@ -209,7 +209,7 @@ class _Learner:
             self.checkpoint = Checkpoint(self.watch.checkpoint, _fingerprint(family, self.rows, self.settings))
             self.seed = self.checkpoint.seed(self.watch.asked_seed, self.watch.drawn_seed)
         self.rng = np.random.default_rng(self.seed)
-        self.sample = _sample(self.rng, len(self.rows.observations))
+        self.sample = _sample(self.rng, self.rows.observations.weights)
         learned = self._mixed(family) if self.settings.structure == "mixed" else self._one(family, self._alone(family))
         if self.checkpoint is not None:
             self.checkpoint.remove()
@@ -255,7 +255,7 @@ class _Learner:
             _warn_of_copies(sweeper)
         state, _ = sweeper.settled(min(_SETTLING_K, k) if isinstance(k, int) else _SETTLING_K)
         sweeper = sweeper.with_state(state)
-        found = calibrate(sweeper, self.sample, k, self.settings.predictive == "calibrated", self.unit)
+        found = calibrate(sweeper, *self.sample, k, self.settings.predictive == "calibrated", self.unit)
         progress.jittered += found.jittered
         return _Learned(model, sweeper.rows, found, progress, schedule.most_steps)
 
@@ -329,9 +329,21 @@ def _fingerprint(family: Family, rows: Rows, settings: Settings) -> str:
     return digest.hexdigest()
 
 
-def _sample(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Row numbers left out for calibration, ascending: all, or a random few thousand."""
-    return np.arange(n) if n <= _LEFT_OUT_ROWS else np.sort(rng.choice(n, _LEFT_OUT_ROWS, replace=False))
+def _sample(rng: np.random.Generator, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the observations left out for calibration, ascending, and how often each counts.
+
+    All, or a random few thousand. Those that were made more often (n,) are drawn more often, as if copies were rows.
+    """
+    n = len(weights)
+    if n <= _LEFT_OUT_ROWS:
+        return np.arange(n), weights
+    if (weights == weights[0]).all():
+        sample = np.sort(rng.choice(n, _LEFT_OUT_ROWS, replace=False))
+        return sample, weights[sample]
+    ends = np.cumsum(weights)
+    drawn = (rng.random() + np.arange(_LEFT_OUT_ROWS)) * (ends[-1] / _LEFT_OUT_ROWS)
+    sample, times = np.unique(np.minimum(np.searchsorted(ends, drawn, side="right"), n - 1), return_counts=True)
+    return sample, times.astype(np.float64)
 
 
 def _warn_of_few_rows(n: int, columns: int) -> None:
