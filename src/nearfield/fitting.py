@@ -8,6 +8,7 @@ import os
 import time
 import warnings
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -39,6 +40,7 @@ _BLOCKS = (256, 384, 384)  # numbers of them that a matrix of several outputs ma
 _OWN_FACTORS = 128  # neighbours at most, where each of several latent functions has a factorisation of its own
 _FEWEST_MIXED = 8  # neighbours, however many outputs there are
 _FEWEST_STEPS = 25  # of several outputs, between two searches
+_WEIGHED_ROWS = 1500  # left-out rows that tell which of several models is the best
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
 
 
@@ -184,6 +186,15 @@ def fit(
     return Fit(Predictor(learned.model, learned.rows, choice.k, choice.head), inputs, summary)
 
 
+class _Trained(NamedTuple):
+    """A trained model, its rows with their index, and what it took."""
+
+    model: Model
+    sweeper: Sweeper
+    progress: Progress
+    most_steps: int
+
+
 @dataclass(frozen=True)
 class _Learned:
     """A trained model and its rows, its k and head with their scores on left-out rows, and what it took."""
@@ -222,42 +233,77 @@ class _Learner:
     def _mixed(self, family: Family) -> _Learned:
         """Outputs that mix latent functions, with a kernel each, or with the same: what left-out rows prefer.
 
-        Outputs that share a kernel are learned first. The others start from there, and take half of the steps. Each row
-        of a mini-batch has several observations, so that half as many rows will do; and of few rows none needs to be
-        visited twice between two searches.
+        Outputs that share a kernel are learned first, and the others start from there; those with a kernel each, which
+        are dear, take half of the steps. Each row of a mini-batch has several observations, so that half as many rows
+        will do; and of few rows none needs to be visited twice between two searches.
         """
         given = self.settings
         batch, once = -(-given.batch_size // 2), max(_FEWEST_STEPS, -(-2 * len(self.rows) // given.batch_size))
         every = min(given.refresh_every, once)
         most = given.max_steps // given.refresh_every * every or given.max_steps
         self.settings = replace(given, batch_size=batch, refresh_every=every, max_steps=most)
-        kernel, d = find_kernel(self.settings.kernel), self.rows.inputs.shape[1]
-        mixing = family.initial_mixing(self.rows.observed, self.settings.mixed_latents)
-        shared = self._one(family.apart(), Shared(kernel, family.latents, d, 1), "shared")
-        mixed = self._one(family, Mixed(kernel, family.latents, d, mixing), "mixed", shared.model)
-        own = self._one(family, PerLatent(kernel, family.latents, d, family.kernel_scales), "own", shared.model)
-        return _best({"mixed outputs": mixed, "a kernel for each output": own, "one kernel for all outputs": shared})
+        half = min(most, -(-most // (2 * every)) * every)
+        kernel, d = find_kernel(given.kernel), self.rows.inputs.shape[1]
+        mixing = family.initial_mixing(self.rows.observed, given.mixed_latents)
+        apart = family.apart()
+        shared = self._train(self._initial(apart, Shared(kernel, family.latents, d, 1)), "shared")
+        mixtures = Mixed(kernel, family.latents, d, mixing)
+        mixed = self._train(Model.after(shared.model, family, mixtures), "mixed")
+        kernels = PerLatent(kernel, family.latents, d, family.kernel_scales)
+        own = self._train(Model.after(shared.model, family, kernels), "own", half)
+        return self._best(
+            {"mixed outputs": mixed, "a kernel for each output": own, "one kernel for all outputs": shared}
+        )
 
-    def _one(self, family: Family, covariance: Covariance, name: str = "run", shared: Model | None = None) -> _Learned:
-        """One model, trained and calibrated; shared: from which it starts."""
-        settings = self.settings
-        if shared is None:
-            level = family.initial_mean(self.rows.observed)
-            model = Model.initial(family, covariance, MEANS[settings.mean], level)
-        else:
-            model = Model.after(shared, family, covariance)
-            half = -(-settings.max_steps // (2 * settings.refresh_every)) * settings.refresh_every
-            settings = replace(settings, max_steps=min(half, settings.max_steps))
-        schedule = schedule_for(settings, len(self.rows), family.patient, covariance.matrix_rows, family.own_factors)
+    def _one(self, family: Family, covariance: Covariance) -> _Learned:
+        """One model, trained and calibrated."""
+        trained = self._train(self._initial(family, covariance), "run")
+        return self._learned(trained, self._calibrated(trained, *self.sample), [trained])
+
+    def _best(self, trained: dict[str, _Trained]) -> _Learned:
+        """The model that predicts left-out rows best, of those with a name for the summary. Some rows tell which."""
+        sample, counted = self.sample
+        few = slice(None, None, -(-len(sample) // _WEIGHED_ROWS))
+        weighed = {name: self._calibrated(one, sample[few], counted[few]) for name, one in trained.items()}
+        name = min(weighed, key=lambda name: weighed[name].scores["nll"])
+        found = weighed[name] if few.step == 1 else self._calibrated(trained[name], sample, counted)
+        reason = f"{name}, as left-out rows prefer; {found.choice.reason}"
+        found = replace(found, choice=replace(found.choice, reason=reason))
+        return self._learned(trained[name], found, list(trained.values()))
+
+    def _learned(self, kept: _Trained, found: Calibrated, every: list[_Trained]) -> _Learned:
+        """The model that is kept, and what all that were trained took."""
+        progress = replace(kept.progress)
+        for one in every:
+            if one is not kept:
+                progress.steps += one.progress.steps
+                progress.jittered += one.progress.jittered
+                progress.rejected += one.progress.rejected
+        progress.jittered += found.jittered
+        most = sum(one.most_steps for one in every)
+        return _Learned(kept.model, kept.sweeper.rows, found, progress, most)
+
+    def _initial(self, family: Family, covariance: Covariance) -> Model:
+        level = family.initial_mean(self.rows.observed)
+        return Model.initial(family, covariance, MEANS[self.settings.mean], level)
+
+    def _train(self, model: Model, name: str, most_steps: int | None = None) -> _Trained:
+        """A model, trained from where it stands, with the site state of all rows settled."""
+        settings, family = self.settings, model.family
+        if most_steps is not None:
+            settings = replace(settings, max_steps=most_steps)
+        matrix_rows = model.covariance.matrix_rows
+        schedule = schedule_for(settings, len(self.rows), family.patient, matrix_rows, family.own_factors)
         model, rows, progress = self._trained(model, schedule, name)
-        sweeper, k = Sweeper(model, rows), self.settings.k
+        sweeper, k = Sweeper(model, rows), settings.k
         if rows.groups is None and bool(model.noise.any()):
             _warn_of_copies(sweeper)
         state, _ = sweeper.settled(min(_SETTLING_K, k) if isinstance(k, int) else _SETTLING_K)
-        sweeper = sweeper.with_state(state)
-        found = calibrate(sweeper, *self.sample, k, self.settings.predictive == "calibrated", self.unit)
-        progress.jittered += found.jittered
-        return _Learned(model, sweeper.rows, found, progress, schedule.most_steps)
+        return _Trained(model, sweeper.with_state(state), progress, schedule.most_steps)
+
+    def _calibrated(self, trained: _Trained, sample: np.ndarray, counted: np.ndarray) -> Calibrated:
+        calibrated = self.settings.predictive == "calibrated"
+        return calibrate(trained.sweeper, sample, counted, self.settings.k, calibrated, self.unit)
 
     def _trained(self, model: Model, schedule: Schedule, name: str) -> tuple[Model, Rows, Progress]:
         """The model and the rows, with their site state, after training; with a progress bar and checkpoints."""
@@ -281,20 +327,6 @@ class _Learner:
 
             progress = train(run, schedule, after_refresh)
         return run.model, run.rows, progress
-
-
-def _best(learned: dict[str, _Learned]) -> _Learned:
-    """The model that predicts left-out rows best, of those with a name for the summary, and what all of them took."""
-    name = min(learned, key=lambda name: learned[name].calibrated.scores["nll"])
-    kept, progress = learned[name], replace(learned[name].progress)
-    others = [one for other, one in learned.items() if other != name]
-    for one in others:
-        progress.steps += one.progress.steps
-        progress.jittered += one.progress.jittered
-        progress.rejected += one.progress.rejected
-    choice = replace(kept.calibrated.choice, reason=f"{name}, as left-out rows prefer; {kept.calibrated.choice.reason}")
-    most = sum(one.most_steps for one in learned.values())
-    return replace(kept, calibrated=replace(kept.calibrated, choice=choice), progress=progress, most_steps=most)
 
 
 def schedule_for(

@@ -99,7 +99,7 @@ def covered(y: ArrayLike, dist: Predictive, level: float) -> NDArray[np.bool_]:
 
 
 def crps_and_covered(y: ArrayLike, dist: Predictive) -> tuple[Array, list[NDArray[np.bool_]]]:
-    """What `crps_rows` gives, and what `covered` gives for each of LEVELS, with the distribution function taken once."""
+    """What `crps_rows` gives, and `covered` for each of LEVELS, with the distribution function taken once."""
     y = _observed(y)
     parameters, below = _parameters(y, dist), dist.cdf(y)
     return _crps_rows(y, parameters, below, dist.logpdf(y)), [_inside(below, level) for level in LEVELS]
