@@ -249,3 +249,26 @@ def test_many_outputs_have_no_larger_k_to_try(monkeypatch):
     Y = np.stack([np.sin(X[:, 0]) + 0.1 * p * X[:, 1] for p in range(4)], axis=1) + 0.01 * rng.standard_normal((120, 4))
     model = GPRegressor(max_steps=20, refresh_every=10, random_state=0).fit(X, Y)
     assert np.isfinite(model.predict(X)).all()
+
+
+def test_some_rows_tell_which_model_of_several_outputs_is_kept_and_all_calibrate_it(monkeypatch):
+    monkeypatch.setattr(fitting, "_WEIGHED_ROWS", 40)
+    calls, calibrate = [], fitting.calibrate
+
+    def recording(sweeper, sample, counted, *rest):
+        found = calibrate(sweeper, sample, counted, *rest)
+        calls.append((type(sweeper.model.covariance), sample.tolist(), found.scores))
+        return found
+
+    monkeypatch.setattr(fitting, "calibrate", recording)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (90, 2))
+    Y = np.stack([np.sin(X[:, 0]), np.cos(X[:, 1])], axis=1) + 0.1 * rng.standard_normal((90, 2))
+    model = GPRegressor(max_steps=20, refresh_every=10, random_state=0).fit(X, Y)
+    (*weighed, final) = calls
+    assert len(weighed) == len({kind for kind, _, _ in weighed}) == 3
+    assert all(sample == list(range(0, 90, 3)) for _, sample, _ in weighed)
+    best = min(weighed, key=lambda one: one[2]["nll"])
+    assert final[0] is best[0] is type(model._fit.predictor.model.covariance)
+    assert final[1] == list(range(90))
+    assert model.summary_.left_out == final[2]

@@ -68,8 +68,11 @@ def assert_predicts(model, data, kind):
 
 
 def test_there_are_files_of_every_kind():
-    assert len(MODELS) >= 30
-    assert len(TABLES) == 4
+    versions = sorted(path.name for path in FILES.glob("v*"))
+    assert versions == [f"v{version}" for version in range(2, FORMAT_VERSION + 1)]
+    for version in versions:
+        assert sum(path.parent.name == version for path in MODELS) >= 30
+        assert sum(path.parent.name == version for path in TABLES) == 4
 
 
 @pytest.mark.parametrize("path", MODELS, ids=name_of)
@@ -100,7 +103,7 @@ def test_models_of_the_command_line(path, capsys):
     assert main(["evaluate", str(path), str(table), "--json"]) == 0
     _assert_like(json.loads(capsys.readouterr().out), json.loads(path.with_suffix(".json").read_text()))
     assert main(["info", str(path)]) == 0
-    assert "file version  2" in capsys.readouterr().out
+    assert f"file version  {path.parent.name[1:]}" in capsys.readouterr().out
     model = load(path)
     assert list(model.encoder_.feature_names)
 

@@ -71,15 +71,16 @@ def regressions():
     """(name, estimator, X, y, arguments of fit that have one entry a row)."""
     X = inputs()
     yield "gaussian", GPRegressor(**QUICK), X, number(X), {}
-    yield "gaussian_plain", GPRegressor(predictive="gaussian", **QUICK), X, number(X), {}
+    yield "gaussian_plain", GPRegressor(predictive="plain", **QUICK), X, number(X), {}
     yield "k_given", GPRegressor(k=20, kernel="matern12", **QUICK), X, number(X), {}
     yield "rational_quadratic", GPRegressor(kernel="rational_quadratic", **QUICK), X, number(X), {}
     given = {"sample_weight": 1.0 + np.arange(len(X)) % 3, "noise_variance": 0.01 * (1 + np.arange(len(X)) % 2)}
     yield "weights_and_noise", GPRegressor(**QUICK), X, number(X), given
     yield "groups", GPRegressor(**QUICK), X, number(X), {"groups": np.arange(len(X)) // 4}
     yield "student_t", GPRegressor(likelihood="student_t", **QUICK), X, outliers(X), {}
-    plain = {"likelihood": "student_t", "predictive": "student_t"}
+    plain = {"likelihood": "student_t", "predictive": "plain"}
     yield "student_t_plain", GPRegressor(**plain, **QUICK), X, outliers(X), {}
+    yield "linear_mean", GPRegressor(mean="linear", **QUICK), X, number(X), {}
     yield "vecchia", GPRegressor(objective="vecchia", k=16, **QUICK), X, number(X), {}
     yield "mll", GPRegressor(objective="mll", k=16, **QUICK), X, number(X), {}
     few = np.r_[0:6, N : N + 2 * NEW]
@@ -90,7 +91,7 @@ def regressions():
         yield f"outputs_{how}", GPRegressor(outputs=how, **QUICK), X, outputs(X), {}
         yield f"outputs_{how}_gaps", GPRegressor(outputs=how, **QUICK), X, outputs(X, gaps=True), {}
     yield "outputs_one_latent", GPRegressor(n_latents=1, **QUICK), X, outputs(X), {}
-    yield "outputs_plain", GPRegressor(predictive="gaussian", **QUICK), X, outputs(X), {}
+    yield "outputs_plain", GPRegressor(predictive="plain", **QUICK), X, outputs(X), {}
 
 
 def classifications():
@@ -99,8 +100,10 @@ def classifications():
     for auxiliary in ("tied", "conjugate", "lognormal"):
         yield f"two_{auxiliary}", GPClassifier(auxiliary=auxiliary, **QUICK), X, labels(X, 2, two), {}
         yield f"three_{auxiliary}", GPClassifier(auxiliary=auxiliary, **QUICK), X, labels(X, 3, three), {}
-    yield "two_plain", GPClassifier(calibrated=False, **QUICK), X, labels(X, 2, [False, True]), {}
-    yield "three_plain", GPClassifier(calibrated=False, **QUICK), X, labels(X, 3, three), {}
+    yield "two_plain", GPClassifier(predictive="plain", **QUICK), X, labels(X, 2, [False, True]), {}
+    yield "three_plain", GPClassifier(predictive="plain", **QUICK), X, labels(X, 3, three), {}
+    days = np.array(["2024-01-31", "2024-02-29", "2024-12-01"], dtype="datetime64[D]")
+    yield "three_days", GPClassifier(**QUICK), X, labels(X, 3, days), {}
     own = GPClassifier(class_kernels="own", **QUICK)
     yield "three_own_kernels", own, X, labels(X, 3, [1.0, 2.0, 3.0]), {"sample_weight": 1.0 + np.arange(len(X)) % 2}
 
@@ -113,7 +116,7 @@ def counted():
         yield f"counts_{auxiliary}", model, X, counts(X, exposure), {"exposure": exposure}
         model = GPCountRegressor(likelihood="binomial", auxiliary=auxiliary, **QUICK)
         yield f"binomial_{auxiliary}", model, X, successes(X, trials), {"trials": trials}
-    yield "counts_plain", GPCountRegressor(calibrated=False, **QUICK), X, counts(X, 1.0), {}
+    yield "counts_plain", GPCountRegressor(predictive="plain", **QUICK), X, counts(X, 1.0), {}
 
 
 def predictions(model, X, y, given):
