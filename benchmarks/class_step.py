@@ -40,7 +40,7 @@ def prepared(classes: int, auxiliary: str, k: int) -> Callable[[], object]:
     run = training.Run(model, rows, LEAVE_ONE_OUT, rng)
     which = np.arange(BATCH)
     ids, left_out = Sweeper(model, rows).left_out_ids(which, k), rows.observations.take(which)
-    return lambda: training._step(run, left_out, ids, rate=0.03, total=float(ROWS))
+    return lambda: training._step(run, left_out, left_out.weights, ids, rate=0.03, total=float(ROWS))
 
 
 def main() -> None:

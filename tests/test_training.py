@@ -21,7 +21,7 @@ from nearfield.model import Model, bounded
 from nearfield.objectives import LEAVE_ONE_OUT, conditional_score, length_prior
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
-from nearfield.training import Adam, Progress, Run, Schedule, Stage, _record, restore, snapshot, train
+from nearfield.training import Adam, Progress, Run, Schedule, Stage, _draw_batches, _record, restore, snapshot, train
 
 torch.set_num_threads(1)
 
@@ -338,3 +338,15 @@ def test_predictions_that_overflow_are_refused():
         np.errstate(over="ignore", invalid="ignore"),
     ):
         Sweeper(new_model(), rows).new(rows.inputs + 0.01, 20)
+
+
+def test_rows_that_count_more_are_drawn_more_often_and_then_count_once():
+    weights = np.where(np.arange(2000) % 50 == 0, 100.0, 1.0)
+    batches, by_weight = _draw_batches(np.random.default_rng(0), weights, Schedule((), batch_size=64, refresh_every=50))
+    assert by_weight
+    assert batches.shape == (50, 64)
+    share = weights[weights > 1].sum() / weights.sum()
+    assert np.mean(weights[batches] > 1) == pytest.approx(share, abs=0.04)
+    equal, by_weight = _draw_batches(np.random.default_rng(0), np.full(2000, 3.0), Schedule((), 64, 20))
+    assert not by_weight
+    assert len(np.unique(equal)) == equal.size

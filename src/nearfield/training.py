@@ -137,14 +137,15 @@ def _refresh(run: Run, stage: Stage, schedule: Schedule) -> None:
     """Search the neighbours of the coming mini-batches under the current length scales, then take the steps."""
     observations = run.began.observations
     weights = observations.weights
-    batches = _draw_batches(run.rng, len(weights), schedule)
+    batches, by_weight = _draw_batches(run.rng, weights, schedule)
     visited, places = np.unique(batches, return_inverse=True)
     ids = run.objective.table(Sweeper(run.model, run.rows), visited, stage.k)
     scores, counted, rejections = [], [], 0
     total = float(weights.sum())
     for batch, place in zip(batches, places.reshape(batches.shape), strict=True):
         left_out = observations.take(batch)
-        taken_, batch_scores, batch_weights = _step(run, left_out, ids[place], stage.learning_rate, total)
+        counts = np.ones(len(batch)) if by_weight else left_out.weights
+        taken_, batch_scores, batch_weights = _step(run, left_out, counts, ids[place], stage.learning_rate, total)
         rejections = 0 if taken_ else rejections + 1
         if rejections > _MOST_REJECTIONS:
             raise FloatingPointError(
@@ -168,21 +169,28 @@ def _record(progress: Progress, scores: np.ndarray, weights: np.ndarray, total: 
     progress.errors.append(float(deviation / np.sqrt(min(weights.sum(), total))))
 
 
-def _draw_batches(rng: np.random.Generator, n: int, schedule: Schedule) -> np.ndarray:
-    """Numbers (steps, batch) of the observations to come. Few are all visited in each step, in their order."""
-    steps, size = schedule.refresh_every, schedule.batch_size
+def _draw_batches(rng: np.random.Generator, weights: np.ndarray, schedule: Schedule) -> tuple[np.ndarray, bool]:
+    """Numbers (steps, batch) of the observations to come, and whether those that count more are drawn more often.
+
+    Few are all visited in each step, in their order. Many that count differently are drawn as if they were copies: a
+    mini-batch in which one row counts for hundreds would tell about that row alone.
+    """
+    steps, size, n = schedule.refresh_every, schedule.batch_size, len(weights)
     if n <= 2 * size:
-        return np.tile(np.arange(n), (steps, 1))
+        return np.tile(np.arange(n), (steps, 1)), False
+    if not (weights == weights[0]).all():
+        ends = np.cumsum(weights)
+        return np.minimum(np.searchsorted(ends, rng.random((steps, size)) * ends[-1], side="right"), n - 1), True
     if n >= steps * size:
-        return rng.choice(n, (steps, size), replace=False)
+        return rng.choice(n, (steps, size), replace=False), False
     passes = -(-steps * size // n)
-    return np.concatenate([rng.permutation(n) for _ in range(passes)])[: steps * size].reshape(steps, size)
+    return np.concatenate([rng.permutation(n) for _ in range(passes)])[: steps * size].reshape(steps, size), False
 
 
 def _step(
-    run: Run, left_out: Observations, ids: np.ndarray, rate: float, total: float
+    run: Run, left_out: Observations, counted: np.ndarray, ids: np.ndarray, rate: float, total: float
 ) -> tuple[bool, np.ndarray, np.ndarray]:
-    """One Adam step on observations (b,) with neighbours ids (b, k); total: of all weights.
+    """One Adam step on observations (b,) that count so much (b,), with neighbours ids (b, k); total: of all weights.
 
     Returns whether it was taken, their scores (b,) and how much these count (b,), nothing where they are not believed.
     Where sites depend on a state, that of the rows just visited is updated.
@@ -192,7 +200,7 @@ def _step(
     scored = run.objective.score(_with_family(model, drawing), rows, left_out, ids)
     own_state = rows.state[left_out.row]
     believed = model.family.believed(own_state, model.parameters)
-    weights = left_out.weights if believed is None else left_out.weights * believed
+    weights = counted if believed is None else counted * believed
     pull = -weights / weights.sum()  # the loss is minus the weighted mean of the scores
     slopes, by_neighbours = scored.slopes(pull)
     value, by_prior = prior(model)
