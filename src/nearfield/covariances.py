@@ -15,12 +15,14 @@ import numpy as np
 from nearfield._types import Neighbourhood
 from nearfield.conditional import condition
 from nearfield.conditional.coregional import condition_outputs
+from nearfield.conditional.whole import Whole
 from nearfield.families import Parameter, Parameters
 from nearfield.kernels import Kernel, log_shapes
 
 # One line for each learned array: where it starts, and bounds far outside of what data can tell apart.
-_LENGTH = Parameter(0.0, math.log(1e-4), math.log(1e3))
-_SCALE = Parameter(0.0, math.log(1e-3), math.log(1e2))
+# Smooth functions run off along a valley: with Matern 5/2 only scale over length^5 matters there.
+_LENGTH = Parameter(0.0, math.log(1e-4), math.log(1e6))
+_SCALE = Parameter(0.0, math.log(1e-4), math.log(1e6))
 _SHAPE = Parameter(0.0, math.log(1e-2), math.log(1e3))
 _MIXING = Parameter(0.0, -1e2, 1e2)
 
@@ -89,6 +91,12 @@ class Covariance(ABC):
     ) -> Centred:
         """Moments given the first ks (q,) neighbours, or all k."""
 
+    def together(
+        self, parameters: Parameters, inputs: np.ndarray, targets: np.ndarray, noises: np.ndarray, differentiate: bool
+    ) -> Together:
+        """All rows (n, d), with targets (n, C) and noises (n, R), factorised together; where `matrix_rows` is one."""
+        raise NotImplementedError(f"{type(self).__name__} has no closed form of all rows at once.")
+
     def _shared(self, kernels: tuple[int, ...]) -> dict[str, Parameter]:
         shape = (len(self.kernel.shapes),)
         return {"log_lengths": _LENGTH._replace(shape=(*kernels, self.d)), "log_shape": _SHAPE._replace(shape=shape)}
@@ -97,6 +105,66 @@ class Covariance(ABC):
 def _summed(by: np.ndarray, size: int) -> np.ndarray:
     """Slopes (C,) summed to (1,) where all share one number."""
     return by if len(by) == size else by.sum(keepdims=True)
+
+
+class Together:
+    """Latent functions less their means, given all rows at once: see `conditional/whole.py`.
+
+    parts: what the latent functions, or each of them, is factorised with; in the order of the latent functions.
+    """
+
+    def __init__(self, scale2: np.ndarray, parts: list[Whole]) -> None:
+        self.scale2, self.parts = scale2, parts
+        self.jittered = sum(part.jittered for part in parts)
+        self.quad = np.concatenate([part.quad for part in parts]) / scale2
+        ends = np.cumsum([0, *(part.latents for part in parts)]).tolist()
+        self._own = [slice(*ends[i : i + 2]) for i in range(len(parts))]
+
+    def left_out(self, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (n, C) at every row, left out alone or with its group (n,)."""
+        return self._scaled([part.left_out(groups) for part in self.parts])
+
+    def predict(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (b, C) at new rows (b, d)."""
+        return self._scaled([part.predict(query) for part in self.parts])
+
+    def _scaled(self, found: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        variances = [np.broadcast_to(one.variance, one.mean.shape) for one in found]
+        return np.concatenate([one.mean for one in found], 1), np.concatenate(variances, 1) * self.scale2
+
+    def log_density(self) -> float:
+        """Of all targets jointly; of one latent function."""
+        (part,), n = self.parts, len(self.parts[0])
+        return -0.5 * float(self.quad[0] + part.log_det[0] + n * math.log(2 * math.pi * self.scale2[0]))
+
+    def slopes(
+        self,
+        by_mean: np.ndarray,
+        by_variance: np.ndarray,
+        variance: np.ndarray,
+        by_density: float,
+        groups: np.ndarray | None,
+    ) -> CovarianceSlopes:
+        """What slopes by mean and variance (n, C) of rows left out become, and that by the log density."""
+        by_unit = by_variance * self.scale2
+        found = []
+        for part, own in zip(self.parts, self._own, strict=True):
+            apart = by_unit[:, own] if len(part.log_det) == part.latents else by_unit[:, own].sum(1, keepdims=True)
+            joint = (None, None)
+            if by_density:
+                joint = (np.full(1, -0.5 * by_density), -0.5 * by_density / self.scale2)
+            found.append(part.slopes(by_mean[:, own], apart, *joint, groups=groups))
+        by_scale = _summed(2 * (by_variance * variance).sum(axis=0), len(self.scale2))
+        if by_density:
+            by_scale = by_scale + by_density * (self.quad - len(self.parts[0]))
+        lengths = [by.log_lengths for by in found]
+        parameters = {
+            "log_lengths": lengths[0] if len(found) == 1 else np.stack(lengths),
+            "log_shape": np.sum([by.log_shape for by in found], axis=0),
+            "log_scale": by_scale,
+        }
+        targets, noises = (np.concatenate([getattr(by, name) for by in found], -1) for name in ("targets", "noises"))
+        return CovarianceSlopes(parameters, targets, noises)
 
 
 class Shared(Covariance):
@@ -116,6 +184,14 @@ class Shared(Covariance):
         self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
     ) -> Centred:
         return _SharedCentred(self, parameters, neighbourhood, ks, differentiate)
+
+    def together(
+        self, parameters: Parameters, inputs: np.ndarray, targets: np.ndarray, noises: np.ndarray, differentiate: bool
+    ) -> Together:
+        kernel = (self.kernel, parameters["log_lengths"], parameters["log_shape"])
+        return Together(
+            self.scale2(parameters), [Whole(*kernel, inputs, targets, noises, differentiate=differentiate)]
+        )
 
 
 class _SharedCentred(Centred):
@@ -157,6 +233,16 @@ class PerLatent(Covariance):
         self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
     ) -> Centred:
         return _PerLatentCentred(self, parameters, neighbourhood, ks, differentiate)
+
+    def together(
+        self, parameters: Parameters, inputs: np.ndarray, targets: np.ndarray, noises: np.ndarray, differentiate: bool
+    ) -> Together:
+        parts = []
+        for c, lengths in enumerate(parameters["log_lengths"]):
+            r = min(c, noises.shape[1] - 1)
+            kernel, own = (self.kernel, lengths, parameters["log_shape"]), (targets[:, c : c + 1], noises[:, r : r + 1])
+            parts.append(Whole(*kernel, inputs, *own, differentiate=differentiate))
+        return Together(self.scale2(parameters), parts)
 
 
 class _PerLatentCentred(Centred):

@@ -7,12 +7,14 @@ target that is a number.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from nearfield._types import Neighbourhood
-from nearfield.covariances import Centred, Covariance
-from nearfield.families import Family, Observations, Observed, Parameter, Parameters
+from nearfield.covariances import Centred, Covariance, Together
+from nearfield.families import Family, Observations, Observed, Parameter, Parameters, Sites
 from nearfield.means import Mean
 from nearfield.rows import Rows, seen_by
 
@@ -96,8 +98,7 @@ class Model:
     ]:  # fmt: skip
         """Mean and variance (b, C) with the left-out observations put back: the product with their own sites."""
         sites = self.family.sites(left_out.observed, rows.state[left_out.row], self.parameters, self.scale2)
-        gain = variance / (variance + sites.noises * self.scale2)
-        return mean + gain * (sites.targets - mean), variance * (1 - gain)
+        return _put_back(mean, variance, sites.targets, sites.noises * self.scale2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +128,125 @@ class Latent:
             model.mean.slopes(self.near, -by.targets),
         ]
         return added(*parts), of_sites.state
+
+
+class AllRows:
+    """The latent functions given all rows, by one factorisation: rows left out, new rows, and their slopes."""
+
+    def __init__(self, model: Model, rows: Rows, differentiate: bool = False) -> None:
+        self.model, self.rows = model, rows
+        self._sites = model.family.sites(rows.observed, rows.state, model.parameters, model.scale2)
+        targets = self._sites.targets - model.mean.at(rows.inputs, model.parameters)
+        self.found: Together = model.covariance.together(
+            model.parameters, rows.inputs, targets, self._sites.noises, differentiate
+        )
+
+    @cached_property
+    def _cavities(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (n, C) at every row without anything that was observed there, or in its group."""
+        mean, variance = self.found.left_out(self.rows.groups)
+        return mean + self.model.mean.at(self.rows.inputs, self.model.parameters), variance
+
+    def new(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (b, C) at new rows (b, d)."""
+        mean, variance = self.found.predict(query)
+        return mean + self.model.mean.at(query, self.model.parameters), variance
+
+    def posterior(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (n, C) at the rows themselves, given everything."""
+        mean, variance = self.found.left_out(None)
+        mean = mean + self.model.mean.at(self.rows.inputs, self.model.parameters)
+        return _put_back(mean, variance, self._sites.targets, self._sites.noises * self.model.scale2)
+
+    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (u, C) at the row of each observation without that one, which may not be the row's only."""
+        row, several = self.rows.observations.row, self._several
+        mean, variance = (part[row] for part in self._cavities)
+        if several.size:
+            rest = self._rest.sites
+            mean[several], variance[several] = _put_back(
+                mean[several], variance[several], rest.targets[:, 0], rest.noises[:, 0] * self.model.scale2
+            )
+        return mean, variance
+
+    @cached_property
+    def _several(self) -> np.ndarray:
+        """Numbers of the observations of which something is left at their row."""
+        alone = self.rows.observations.alone
+        return np.flatnonzero(~alone) if self.rows.groups is None else np.zeros(0, dtype=np.int64)
+
+    @cached_property
+    def _rest(self) -> _Rest:
+        """What is left at their rows, (v, 1, ..) each."""
+        left_out = self.rows.observations.take(self._several)
+        observed, state = seen_by(self.rows, self.model.family, left_out.row[:, None], left_out)
+        return _Rest(observed, state, self.model.family.sites(observed, state, self.model.parameters, self.model.scale2))
+
+    def slopes(self, by_mean: np.ndarray, by_variance: np.ndarray, by_density: float = 0.0) -> dict[str, np.ndarray]:
+        """Slopes by all parameters from those by the moments (u, C) of observations left out.
+
+        by_density: also by the joint log density of the sites, where `Family.exact_sites`.
+        """
+        model, rows = self.model, self.rows
+        by_mean, by_variance = by_mean.copy(), by_variance.copy()
+        parts: list[Parameters] = []
+        if self._several.size:
+            parts = self._rest_slopes(by_mean, by_variance)
+        means, variances = np.zeros((2, len(rows), by_mean.shape[1]))
+        np.add.at(means, rows.observations.row, by_mean)
+        np.add.at(variances, rows.observations.row, by_variance)
+        by = self.found.slopes(means, variances, self._cavities[1], by_density, rows.groups)
+        observed = {name: values[None] for name, values in rows.observed.items()}
+        of_sites = model.family.site_slopes(
+            observed, rows.state[None], model.parameters, model.scale2, by.targets, by.noises
+        )
+        parts += [
+            by.parameters,
+            of_sites.parameters,
+            model.covariance.scale_slopes(model.parameters, of_sites.log_scale),
+            model.mean.slopes(rows.inputs, means),
+            model.mean.slopes(rows.inputs, -by.targets[0]),
+        ]
+        return added(*parts)
+
+    def _rest_slopes(self, by_mean: np.ndarray, by_variance: np.ndarray) -> list[Parameters]:
+        """Slopes by what is left at rows; those by moments are turned into slopes by moments without it, in place."""
+        model, several, rest = self.model, self._several, self._rest
+        row = self.rows.observations.row[several]
+        mean, variance = (part[row] for part in self._cavities)
+        seen = np.isfinite(rest.sites.noises[:, 0])
+        targets, noises = rest.sites.targets[:, 0], np.where(seen, rest.sites.noises[:, 0], 1.0) * model.scale2
+        total = variance + noises
+        gain, g_mean, g_variance = seen * variance / total, by_mean[several], by_variance[several]
+        by_gain = g_mean * (targets - mean) + g_variance * noises
+        by_mean[several] = g_mean * (1 - gain)
+        by_variance[several] = np.where(seen, by_gain * noises / total**2, g_variance)
+        by_noises = seen * (g_variance * gain - by_gain * variance / total**2)
+        relative = by_noises * model.scale2
+        by_relative = relative if rest.sites.noises.shape[-1] == relative.shape[-1] else relative.sum(1, keepdims=True)
+        of_sites = model.family.site_slopes(
+            rest.observed, rest.state, model.parameters, model.scale2, (g_mean * gain)[:, None], by_relative[:, None]
+        )
+        by_log_scale = 2 * (by_noises * noises).sum(axis=0)
+        by_log_scale = by_log_scale if len(model.scale2) > 1 else by_log_scale.sum(keepdims=True)
+        return [
+            of_sites.parameters,
+            model.covariance.scale_slopes(model.parameters, of_sites.log_scale + by_log_scale),
+        ]
+
+
+class _Rest(NamedTuple):
+    observed: Observed
+    state: np.ndarray
+    sites: Sites
+
+
+def _put_back(
+    mean: np.ndarray, variance: np.ndarray, targets: np.ndarray, noises: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Moments with a site put back: the product with it, whose noise variances may be infinite."""
+    gain = variance / (variance + noises)
+    return mean + gain * np.where(gain > 0, targets - mean, 0.0), variance * (1 - gain)
 
 
 def _described(family: Family, covariance: Covariance, mean: Mean) -> dict[str, Parameter]:

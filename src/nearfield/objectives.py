@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from nearfield.conditional.joint import joint_log_density
-from nearfield.families import Observations
-from nearfield.model import Model, added
+from nearfield.families import Observations, Score
+from nearfield.model import AllRows, Model, added
 from nearfield.rows import Rows, seen_by
 
 
@@ -64,10 +64,31 @@ def conditional_score(model: Model, rows: Rows, left_out: Observations, ids: np.
     def slopes(weights: np.ndarray) -> Slopes:
         column = weights[:, None]
         by_parameters, by_state = latent.slopes(column * score.by_mean, column * score.by_variance)
-        direct = {name: np.tensordot(weights, by, 1) for name, by in score.by_parameters.items()}
-        return added(by_parameters, direct), None if by_state is None else (ids, by_state)
+        return added(by_parameters, _direct(score, weights)), None if by_state is None else (ids, by_state)
 
     return Scored(score.value, slopes, (mean, variance), latent.found.jittered)
+
+
+def left_out_score(together: AllRows, share: float = 0.0) -> Scored:
+    """log p of every observation given all others, by one factorisation: LOO-k with k = n - 1.
+
+    share: the slopes also have so many times those of the joint log density of the rows.
+    """
+    model, observations = together.model, together.rows.observations
+    mean, variance = together.left_out()
+    score = model.family.score(observations.observed, mean, variance, model.parameters)
+
+    def slopes(weights: np.ndarray) -> Slopes:
+        column = weights[:, None]
+        by_parameters = together.slopes(column * score.by_mean, column * score.by_variance, share)
+        return added(by_parameters, _direct(score, weights)), None
+
+    return Scored(score.value, slopes, (mean, variance), together.found.jittered)
+
+
+def _direct(score: Score, weights: np.ndarray) -> dict[str, np.ndarray]:
+    """Slopes of the weighted sum of scores by the family's parameters, other than through the moments."""
+    return {name: np.tensordot(weights, by, 1) for name, by in score.by_parameters.items()}
 
 
 def joint_score(model: Model, rows: Rows, left_out: Observations, ids: np.ndarray) -> Scored:

@@ -1,0 +1,113 @@
+"""Compiled parts of the closed form of all rows at once: correlations line by line, their slopes, solves for new rows.
+
+Each line, or new row, has numbers of its own, whichever others are computed beside it. New rows are solved for LANES at
+a time, one in each lane of the vectors: what happens in a lane does not depend on the others.
+"""
+
+# mypy: disallow-untyped-defs=False, check-untyped-defs=False
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from nearfield._compiled import compiled
+from nearfield.conditional._cholesky import FLAGS
+from nearfield.kernels import evaluate_profile
+
+LANES = 16  # new rows that are solved for together
+_SUMS = {**FLAGS, "fastmath": {"contract", "nsz", "reassoc"}}  # a sum in any order, the same one every time
+
+
+@njit(**FLAGS)
+def _line(code, shape, columns, point, values, slopes, shape_slopes):
+    """The kernel between one scaled point (d,) and rows given by their scaled columns (d, n)."""
+    values[:] = 0
+    for e in range(len(columns)):
+        column, x = columns[e], point[e]
+        for j in range(len(values)):
+            off = column[j] - x
+            values[j] += off * off
+    evaluate_profile(code, shape, values, 0, len(values), 1, slopes, 0, shape_slopes)
+
+
+@compiled(**FLAGS)
+def correlate(code, shape, columns, points, values, slopes, shape_slopes, start, stop):
+    """Lines start .. stop of the correlations (b, n) of points (b, d) with rows, and of the slopes in r2.
+
+    slopes and shape_slopes (b or 1, n): those of a single line are written over again and again.
+    """
+    for i in range(start, stop):
+        s = i if len(slopes) > 1 else 0
+        p = i if len(shape_slopes) > 1 else 0
+        _line(code, shape, columns, points[i], values[i], slopes[s], shape_slopes[p])
+
+
+@compiled(**_SUMS)
+def contract(columns, weights, slopes, shape_slopes, with_shape, by_lengths, start, stop):
+    """Lines start .. stop: slopes (n, d + p) by log length scales and log shape, from those by the correlations (n, n).
+
+    By the log length scale of column e: -2 sum_j weight_ij slope_ij (z_ie - z_je)^2.
+    """
+    d, n = columns.shape
+    own = np.empty(n)
+    for i in range(start, stop):
+        for j in range(n):
+            own[j] = weights[i, j] * slopes[i, j]
+        for e in range(d):
+            column, x = columns[e], columns[e, i]
+            total = 0.0
+            for j in range(n):
+                off = column[j] - x
+                total += own[j] * off * off
+            by_lengths[i, e] = -2 * total
+        if with_shape:
+            total = 0.0
+            for j in range(n):
+                total += weights[i, j] * shape_slopes[i, j]
+            by_lengths[i, d] = total
+
+
+@compiled(**FLAGS)
+def mirror(a, start, stop):
+    """Columns start .. stop of a square matrix from its lines: the upper triangle becomes the lower one, too."""
+    for i in range(start, stop):
+        for j in range(i):
+            a[i, j] = a[j, i]
+
+
+@compiled(**FLAGS)
+def predict(code, shape, columns, factor, alpha, points, mean, variance, start, stop):
+    """Moments of new rows, blocks start .. stop of LANES each: mean (b, c) and variance (b,), for a kernel of scale one.
+
+    factor (n, n): line j is column j of L, from its diagonal on. alpha (n, c): K^-1 t.
+    """
+    n, count = alpha.shape
+    lanes, line = np.empty((n, LANES)), np.empty(n)
+    spare = np.empty(n), np.empty(n)
+    sums = np.empty(LANES)
+    for block in range(start, stop):
+        first = block * LANES
+        for lane in range(LANES):
+            _line(code, shape, columns, points[min(first + lane, len(points) - 1)], line, spare[0], spare[1])
+            for i in range(n):
+                lanes[i, lane] = line[i]
+        rows = min(LANES, len(points) - first)
+        for c in range(count):
+            sums[:] = 0
+            for i in range(n):
+                for lane in range(LANES):
+                    sums[lane] += alpha[i, c] * lanes[i, lane]
+            for lane in range(rows):
+                mean[first + lane, c] = sums[lane]
+        sums[:] = 0
+        for j in range(n):  # L b = c, column by column
+            one = 1 / factor[j, j]
+            for lane in range(LANES):
+                lanes[j, lane] *= one
+                sums[lane] += lanes[j, lane] * lanes[j, lane]
+            for i in range(j + 1, n):
+                for lane in range(LANES):
+                    lanes[i, lane] -= factor[j, i] * lanes[j, lane]
+        for lane in range(rows):
+            variance[first + lane] = max(1 - sums[lane], 0.0)
