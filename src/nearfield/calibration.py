@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nearfield.families import Calibrator
+from nearfield.moments import Moments
 from nearfield.sweep import Sweeper
 
-MOST_NEIGHBOURS = 512
+MOST_NEIGHBOURS = 1024
 _LARGEST_BLOCK = 512  # numbers of them that a matrix of several outputs may have
 _FEWEST_MOST = 16  # neighbours, however many outputs there are
 ALL_ROWS = 128  # up to so many other rows, all are neighbours and nothing needs choosing
-_LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-_PRICE = 0.02  # accuracy that 256 neighbours must earn over ALL_ROWS neighbours, whose cost is not counted
+_LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_ROUNDS = (ALL_ROWS, 512, MOST_NEIGHBOURS)  # neighbours up to which one sweep goes; the next follows where it may pay
+_FEW = 1000  # left-out rows that tell whether the last sweep pays
+FREE = 384  # neighbours with which 10^5 predictions take a minute or so: their cost is not counted
+_PRICE = 0.02  # accuracy that more must earn for each time the work doubles
 
 
 @dataclass(frozen=True)
@@ -59,25 +64,35 @@ def candidate_ks(n_others: int, matrix_rows: int = 1, own_factors: bool = False)
 
 
 def calibrate(
-    sweeper: Sweeper, sample: np.ndarray, counted: np.ndarray, k: int | str, calibrated: bool, unit: np.ndarray
+    sweeper: Sweeper,
+    sample: np.ndarray,
+    counted: np.ndarray,
+    k: int | str,
+    calibrated: bool,
+    unit: np.ndarray,
+    outer: tuple[Moments, np.ndarray] | None = None,
 ) -> Calibrated:
     """The number of neighbours, where k is "auto", and the head, from the left-out observations `sample` (b,).
 
-    counted: how often each of these counts (b,).
+    counted: how often each of these counts (b,). outer: of all observations, where k is settled, moments and noise
+    variances of models that have not seen them; the head is then judged by these.
     """
     model, rows = sweeper.model, sweeper.rows
     calibrator = model.family.calibrator(rows.observed, model.parameters, calibrated, unit)
-    observations = replace(rows.observations.take(sample), weights=counted)
-    noise = model.noise + model.family.known_noise(observations.observed)
     matrix_rows, jittered = model.covariance.matrix_rows, 0
 
-    def tried(ks: np.ndarray) -> dict[int, Trial]:
+    def tried(ks: np.ndarray, some: slice = slice(None)) -> dict[int, Trial]:
         nonlocal jittered
-        moments = sweeper.left_out(sample, ks, covariance=matrix_rows > 1)
+        observations = replace(rows.observations.take(sample[some]), weights=counted[some])
+        if outer is None:
+            moments = sweeper.left_out(sample[some], ks, covariance=matrix_rows > 1)
+            noise = model.noise + model.family.known_noise(observations.observed)
+        else:
+            moments, noise = outer[0].rows(sample), outer[1][sample]
         jittered += moments.jittered
         return trials(model.family.left_out(ks, moments, observations, noise), ks, calibrator)
 
-    found, reason = _tried(tried, k, len(rows) - 1, matrix_rows, model.family.own_factors, calibrator)
+    found, reason = _tried(tried, k, sweeper, calibrator, -(-len(sample) // _FEW))
     choice = choose_k(found, calibrator, matrix_rows)
     left_out = found[choice.k].rows
     head = calibrator.finish(left_out, choice.head)
@@ -104,28 +119,30 @@ def trials(left_out: Any, ks: np.ndarray, calibrator: Calibrator) -> dict[int, T
 
 
 def _tried(
-    tried: Callable[[np.ndarray], dict[int, Trial]],
-    k: int | str,
-    n_others: int,
-    matrix_rows: int,
-    own_factors: bool,
-    calibrator: Calibrator,
+    tried: Callable[..., dict[int, Trial]], k: int | str, sweeper: Sweeper, calibrator: Calibrator, thin: int
 ) -> tuple[dict[int, Trial], str]:
-    """The numbers of neighbours that are worth trying, in one or two rounds, and why there was no choice, if so.
+    """The numbers of neighbours that are worth trying, in a few rounds, and why there was no choice, if so.
 
-    A sweep with few neighbours is cheap; the dear one with all that may be used follows only where the largest of these
-    were the best.
+    A sweep with few neighbours is cheap; a dearer one follows only where the largest of these were the best. Whether
+    the dearest pays is found out on some of the rows first, every thin-th.
     """
-    whole = all_rows(matrix_rows)
+    n_others, model = len(sweeper.rows) - 1, sweeper.model
+    matrix_rows = model.covariance.matrix_rows
     if isinstance(k, int):
         return tried(np.array([k])), "as asked for"
-    if n_others <= whole:
+    if n_others <= all_rows(matrix_rows) or sweeper.whole(n_others):
         return tried(np.array([max(n_others, 1)])), "all other rows"
-    every = candidate_ks(n_others, matrix_rows, own_factors)
-    cheap, dear = every[every <= whole], every[every > whole]
-    found = tried(cheap)
-    if dear.size and choose_k(found, calibrator, matrix_rows).k in cheap[-2:]:
-        found |= tried(dear)
+    every = candidate_ks(n_others, matrix_rows, model.family.own_factors)
+    found = tried(every[every <= _ROUNDS[0]])
+    for low, high in pairwise(_ROUNDS):
+        ks = every[(low < every) & (every <= high)]
+        if not ks.size or choose_k(found, calibrator, matrix_rows).k not in sorted(found)[-2:]:
+            break
+        if high == MOST_NEIGHBOURS and thin > 1:
+            dearest = np.concatenate([every[every <= low][-1:], ks])
+            if choose_k(tried(dearest, slice(None, None, thin)), calibrator, matrix_rows).k == dearest[0]:
+                break
+        found |= tried(ks)
     return found, ""
 
 
@@ -134,7 +151,7 @@ def choose_k(tried: Mapping[int, Trial], calibrator: Calibrator, matrix_rows: in
 
     matrix_rows: that each neighbour adds to a matrix; as many predictions then share the cost.
     """
-    curve = {k: trial.accuracy for k, trial in tried.items()}
+    curve = _curve(tried, calibrator)
     best = max(curve, key=lambda k: curve[k])
     worth = {k: accuracy - _price(k, matrix_rows) for k, accuracy in curve.items()}
     k = min(k for k in curve if worth[k] >= max(worth.values()) - calibrator.slack)
@@ -146,10 +163,31 @@ def choose_k(tried: Mapping[int, Trial], calibrator: Calibrator, matrix_rows: in
     return Choice(k, tried[k].head, reason, curve)
 
 
+def _curve(tried: Mapping[int, Trial], calibrator: Calibrator) -> dict[int, float]:
+    """Accuracy of each k, less half the logarithm of how much worse its latent function is than that of the best.
+
+    The noise of rows hides errors that are small beside it, but is the same for every k: differences of squared errors
+    show them, once they are clear.
+    """
+    curve = {k: trial.accuracy for k, trial in tried.items()}
+    best = max(curve, key=lambda k: curve[k])
+    beyond = {k: calibrator.beyond_noise(trial.rows, trial.head) for k, trial in tried.items()}
+    least = beyond[best]
+    if least is None:
+        return curve
+    squares, expected = least
+    for k, own in beyond.items():
+        assert own is not None
+        more = own[0] - squares
+        clear = float(more.mean() - more.std() / np.sqrt(len(more)))
+        curve[k] -= 0.25 * np.log1p(max(clear, 0.0) / max(expected, 1e-12))
+    return curve
+
+
 def _price(k: int, matrix_rows: int) -> float:
-    """Up to ALL_ROWS neighbours a prediction takes well under a tenth of a millisecond and costs nothing."""
-    dear = _work(k * matrix_rows) / matrix_rows - _work(ALL_ROWS)
-    return _PRICE * max(0.0, dear) / (_work(256) - _work(ALL_ROWS))
+    """What k neighbours must earn over those that cost nothing."""
+    work = _work(k * matrix_rows) / matrix_rows
+    return _PRICE * max(0.0, float(np.log2(work / _work(FREE))))
 
 
 def _work(k: int) -> float:

@@ -17,7 +17,9 @@ from nearfield._threads import one_blas_thread
 from nearfield.calibration import Calibrated, all_rows, calibrate
 from nearfield.checkpoint import Checkpoint
 from nearfield.covariances import Covariance, Mixed, PerLatent, Shared
+from nearfield.descent import Descent
 from nearfield.families import Family, Observed
+from nearfield.folds import outer_moments
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
 from nearfield.model import Model
@@ -27,7 +29,7 @@ from nearfield.prediction import Predictor
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
 from nearfield.sweep import Sweeper
-from nearfield.training import Progress, Run, Schedule, Stage, train
+from nearfield.training import Advancing, Progress, Run, Schedule, Stage, train
 
 _ROWS_A_COLUMN = 20  # fewer: a warning
 IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
@@ -42,6 +44,8 @@ _FEWEST_MIXED = 8  # neighbours, however many outputs there are
 _FEWEST_STEPS = 25  # of several outputs, between two searches
 _WEIGHED_ROWS = 1500  # left-out rows that tell which of several models is the best
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
+_EXACT_ROWS = 1500  # up to so many rows, all are left out by one factorisation
+_SAMPLES = (250, 1000)  # rows of the samples with which training begins
 
 
 @dataclass(frozen=True)
@@ -292,18 +296,25 @@ class _Learner:
         settings, family = self.settings, model.family
         if most_steps is not None:
             settings = replace(settings, max_steps=most_steps)
-        matrix_rows = model.covariance.matrix_rows
-        schedule = schedule_for(settings, len(self.rows), family.patient, matrix_rows, family.own_factors)
+        matrix_rows, n = model.covariance.matrix_rows, len(self.rows)
+        schedule = schedule_for(
+            settings, n, family.patient, matrix_rows, family.own_factors, _exactly(model, n, settings)
+        )
         model, rows, progress = self._trained(model, schedule, name)
         sweeper, k = Sweeper(model, rows), settings.k
         if rows.groups is None and bool(model.noise.any()):
             _warn_of_copies(sweeper)
-        state, _ = sweeper.settled(min(_SETTLING_K, k) if isinstance(k, int) else _SETTLING_K)
+        few = n if n <= _EXACT_ROWS else _SETTLING_K
+        state, _ = sweeper.settled(min(few, k) if isinstance(k, int) else few)
         return _Trained(model, sweeper.with_state(state), progress, schedule.most_steps)
 
     def _calibrated(self, trained: _Trained, sample: np.ndarray, counted: np.ndarray) -> Calibrated:
-        calibrated = self.settings.predictive == "calibrated"
-        return calibrate(trained.sweeper, sample, counted, self.settings.k, calibrated, self.unit)
+        calibrated, outer, sweeper = self.settings.predictive == "calibrated", None, trained.sweeper
+        rows, n = sweeper.rows, len(sweeper.rows)
+        exact = _exactly(sweeper.model, n, self.settings) == "all" and trained.progress.steps > 0
+        if calibrated and exact and n < _ROWS_A_COLUMN * _varying(rows.inputs):
+            outer = outer_moments(sweeper.model, rows, self.rng)
+        return calibrate(sweeper, sample, counted, self.settings.k, calibrated, self.unit, outer)
 
     def _trained(self, model: Model, schedule: Schedule, name: str) -> tuple[Model, Rows, Progress]:
         """The model and the rows, with their site state, after training; with a progress bar and checkpoints."""
@@ -329,10 +340,24 @@ class _Learner:
         return run.model, run.rows, progress
 
 
+def _exactly(model: Model, n: int, settings: Settings) -> str:
+    """Whether all rows are left out by one factorisation: "all", of a "sample" to begin with, or "" of none."""
+    if model.family.state_learned or model.covariance.matrix_rows > 1 or settings.objective != "loo":
+        return ""
+    if n <= _EXACT_ROWS and (not isinstance(settings.k, int) or settings.k >= n - 1):
+        return "all"
+    return "sample" if model.family.latents == 1 and model.family.kind == "number" else ""
+
+
 def schedule_for(
-    settings: Settings, n: int, patient: bool = False, matrix_rows: int = 1, own_factors: bool = False
+    settings: Settings,
+    n: int,
+    patient: bool = False,
+    matrix_rows: int = 1,
+    own_factors: bool = False,
+    exact: str = "",
 ) -> Schedule:
-    """Three stages, each with a fifth of the step size of the one before and, up to k, more neighbours.
+    """L-BFGS on all rows of a small table, or on samples of a large one, see `_exactly`. After samples three stages, each with a fifth of the step size of the one before and, up to k, more neighbours.
 
     patient: a stage ends early only if the score has clearly become worse. matrix_rows: that each neighbour adds to a
     matrix. own_factors: whether each latent function has a factorisation of its own, which makes neighbours dear.
@@ -346,7 +371,13 @@ def schedule_for(
     refreshes = settings.max_steps // every
     shares = (refreshes - refreshes // 2, refreshes // 2 - refreshes // 5, refreshes // 5)
     rates = (settings.learning_rate / 5**i for i in range(3))
-    stages = tuple(Stage(*stage) for stage in zip(rates, ks, shares, strict=True) if stage[2] > 0)
+    stages: tuple[Advancing, ...] = tuple(
+        Stage(*stage) for stage in zip(rates, ks, shares, strict=True) if stage[2] > 0
+    )
+    if exact:
+        sizes = [*(size for size in _SAMPLES if size <= n / 2), *([n] if exact == "all" else [])]
+        descents = tuple(Descent(size, settings.max_steps, start=i == 0) for i, size in enumerate(sizes))
+        stages = descents if exact == "all" else (*descents, *stages)
     return Schedule(stages, settings.batch_size, every, margin=-1.0 if patient else 1.0)
 
 
@@ -376,6 +407,11 @@ def _sample(rng: np.random.Generator, weights: np.ndarray) -> tuple[np.ndarray, 
     drawn = (rng.random() + np.arange(_LEFT_OUT_ROWS)) * (ends[-1] / _LEFT_OUT_ROWS)
     sample, times = np.unique(np.minimum(np.searchsorted(ends, drawn, side="right"), n - 1), return_counts=True)
     return sample, times.astype(np.float64)
+
+
+def _varying(inputs: np.ndarray) -> int:
+    """How many columns of standardised inputs (n, d) are not constant."""
+    return int((inputs != inputs[:1]).any(axis=0).sum())
 
 
 def _warn_of_few_rows(n: int, columns: int) -> None:

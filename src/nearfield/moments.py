@@ -58,3 +58,18 @@ def joined(parts: Sequence[Moments]) -> Moments:
     given = [part.covariance for part in parts if part.covariance is not None]
     covariance = np.concatenate(given) if len(given) == len(parts) else None
     return Moments(**arrays, covariance=covariance, jittered=sum(part.jittered for part in parts))
+
+
+def in_order(parts: Sequence[Moments], order: np.ndarray) -> Moments:
+    """Blocks of rows (b, C) one after the other, then in that order (u,): (u, 1, C), as for one number of neighbours."""
+    whole = joined(parts).rows(order)
+    return replace(whole, **{name: getattr(whole, name)[:, None] for name in _ARRAYS}, covariance=None)
+
+
+def beside(few: Moments, more: Moments) -> Moments:
+    """The moments of the same rows for some numbers of neighbours, (b, q, C), and for further ones."""
+    arrays = {name: np.concatenate([getattr(few, name), getattr(more, name)], axis=1) for name in _ARRAYS}
+    covariance = None
+    if few.covariance is not None and more.covariance is not None:
+        covariance = np.concatenate([few.covariance, more.covariance], axis=1)
+    return Moments(**arrays, covariance=covariance, jittered=few.jittered + more.jittered)

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nearfield.calibration import all_rows
+from nearfield.calibration import FREE, all_rows
 from nearfield.model import Model
 from nearfield.moments import Moments
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
-from nearfield.sweep import Sweeper
+from nearfield.sweep import Sweeper, can_be_whole
 
 _BLOCK_ROWS = 8192
 
@@ -68,17 +68,24 @@ class Predictor:
         return self.head.predicted(moments, self.model.noise + self.model.family.known_noise(observations.observed))
 
     def extended(self, more: Rows) -> Predictor:
-        """The same parameters with more rows. Where all rows were neighbours, up to `all_rows` still are.
+        """The same parameters with more rows. Where all rows were neighbours they still are, if not too many.
 
         The site state of the new rows settles; that of the old ones stays as it is.
         """
         family = self.model.family.with_rows(more.observed)
         model = replace(self.model, family=family)
         rows = self.rows.followed_by(more, family)
-        most = all_rows(self.model.covariance.matrix_rows)
-        k = self.k if self.k < len(self.rows) - 1 else min(max(self.k, most), len(rows) - 1)
-        longer = Predictor(model, rows, max(k, 1), self.head)
+        longer = Predictor(model, rows, self._more_neighbours(len(rows)), self.head)
         state, _ = longer._sweeper.settled(longer.k, np.arange(len(self.rows), len(rows)))
         if state is rows.state:
             return longer
         return Predictor(model, rows.with_state(state), longer.k, self.head)
+
+    def _more_neighbours(self, n: int) -> int:
+        """The number of neighbours when there are n rows."""
+        if self.k < len(self.rows) - 1:
+            return self.k
+        most = all_rows(self.model.covariance.matrix_rows)
+        if can_be_whole(self.model, n) or n - 1 <= most:
+            return n - 1
+        return max(most, min(self.k, FREE))

@@ -49,6 +49,14 @@ class Rows:
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "equal"}  # is found again
 
+    def sample(self, which: np.ndarray, family: Family) -> Rows:
+        """The rows `which` (b,) alone, ascending; all of them are these rows themselves."""
+        if len(which) == len(self):
+            return self
+        observed = taken(self.observed, which)
+        groups = None if self.groups is None else self.groups[which]
+        return Rows(self.inputs[which], observed, self.state[which], family.observations(observed), groups)
+
     def followed_by(self, more: Rows, family: Family) -> Rows:
         """These rows and then more; those are a group of their own each, where there are groups."""
         observed = {name: np.concatenate([values, more.observed[name]]) for name, values in self.observed.items()}

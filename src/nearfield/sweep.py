@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
+from nearfield._threads import one_blas_thread
 from nearfield.families import Observations, taken
-from nearfield.model import Model
-from nearfield.moments import NEAR, Moments, joined
+from nearfield.model import AllRows, Model
+from nearfield.moments import NEAR, Moments, beside, joined
 from nearfield.neighbours import NeighbourIndex, build_index
 from nearfield.neighbours.restricted import earlier_neighbours, query_where
 from nearfield.rows import Rows
 
 _BLOCK_NUMBERS = 2**18  # neighbours held at a time, over all rows of a block and all latent functions
+MOST_WHOLE = 3000  # rows up to which all can be neighbours by one factorisation, 10^5 predictions in a minute or so
 _MOST_SWEEPS, _SETTLED = 20, 1e-3  # for the site state; relative change of a sweep that is small enough
 
 
@@ -24,13 +28,28 @@ class Sweeper:
         self.model = model
         self.rows = rows
         self.lengths = model.search_lengths
-        self.index: NeighbourIndex = build_index(rows.inputs / self.lengths, equal_rows=rows.equal)
+
+    @cached_property
+    def index(self) -> NeighbourIndex:
+        """Finds neighbours under the length scales."""
+        return build_index(self.rows.inputs / self.lengths, equal_rows=self.rows.equal)
+
+    @cached_property
+    def together(self) -> AllRows:
+        """All rows, factorised together."""
+        with one_blas_thread():
+            return AllRows(self.model, self.rows)
 
     def with_state(self, state: np.ndarray) -> Sweeper:
         """The same index for the same rows with another site state (n, A)."""
         other = copy.copy(self)
+        vars(other).pop("together", None)
         other.rows = self.rows.with_state(state)
         return other
+
+    def whole(self, k: int) -> bool:
+        """Whether k neighbours are all rows, and these few enough to be factorised together."""
+        return self._reach(k) == len(self.rows) and can_be_whole(self.model, len(self.rows))
 
     # --- neighbours -------------------------------------------------------------------------------------------------
 
@@ -75,6 +94,9 @@ class Sweeper:
 
     def left_out(self, which: np.ndarray, ks: np.ndarray, covariance: bool = False) -> Moments:
         """Moments (b, q, C) of the observations `which` (b,), each left out, for each k in ks (q,)."""
+        if self.whole(int(ks[-1])):
+            every = self._left_out_together(which, covariance)
+            return every if len(ks) == 1 else beside(self.left_out(which, ks[:-1], covariance), every)
         parts = []
         for block in self._blocks(len(which), int(ks[-1])):
             left_out = self.rows.observations.take(which[block])
@@ -82,8 +104,47 @@ class Sweeper:
             parts.append(self._moments(self.rows.inputs[left_out.row], ids, ks, left_out, covariance))
         return joined(parts)
 
+    def _left_out_together(self, which: np.ndarray, covariance: bool) -> Moments:
+        """Moments (b, 1, C) of the observations `which` (b,), each left out of all rows."""
+        family, rows = self.model.family, self.rows
+        with one_blas_thread():
+            mean, variance = (part[which] for part in self.together.left_out())
+        left_out = rows.observations.take(which)
+        sizes, own = family.sizes(rows.observed), family.sizes(left_out.observed)
+        lost = own * np.minimum(left_out.weights, 1.0)[:, None]
+        if rows.groups is not None:
+            of_group = np.zeros((int(rows.groups.max()) + 1, sizes.shape[1]))
+            np.add.at(of_group, rows.groups, sizes)
+            lost = of_group[rows.groups[left_out.row]]
+        near = self._near(rows.inputs[left_out.row], lambda block: self.left_out_ids(which[block], NEAR), left_out)
+        return self._whole(mean, variance, sizes.sum(axis=0) - lost, near, covariance)
+
+    def _near(self, query: np.ndarray, ids: Callable[[slice], np.ndarray], left_out: Observations | None) -> Moments:
+        """Moments (b, 1, C) given the nearest NEAR rows alone, whose numbers `ids` finds block by block."""
+        ks, parts = np.array([min(NEAR, len(self.rows))]), []
+        for block in self._blocks(len(query), NEAR):
+            own = None if left_out is None else left_out.take(np.arange(len(query))[block])
+            parts.append(self._moments(query[block], ids(block), ks, own, False))
+        return joined(parts)
+
+    def _whole(
+        self, mean: np.ndarray, variance: np.ndarray, size: np.ndarray, near: Moments, covariance: bool
+    ) -> Moments:
+        """Moments (b, 1, C) given all rows. Their quad is that of all rows, whichever is left out."""
+        _refuse_not_finite(mean, variance)
+        found = self.together.found
+        quad = np.broadcast_to(found.quad, mean.shape)
+        parts = (mean, variance, quad, np.broadcast_to(size, (len(mean), size.shape[-1])))
+        between = variance[:, None, :, None] * np.eye(variance.shape[-1]) if covariance else None
+        whole = (part[:, None] for part in parts)
+        return Moments(*whole, near.quad, near.size, between, near.jittered + found.jittered)
+
     def new(self, query: np.ndarray, k: int, covariance: bool = False) -> Moments:
         """Moments (b, C) of new rows, inputs (b, d), from their k nearest training rows; one sweep gives everything."""
+        if self.whole(k):
+            size = self.model.family.sizes(self.rows.observed).sum(axis=0)
+            near = self._near(query, lambda block: self.new_ids(query[block], NEAR), None)
+            return self._whole(*self.together.new(query), size, near, covariance).at(0)
         ks = np.array([k])
         parts = [
             self._moments(query[block], self.new_ids(query[block], k), ks, None, covariance)
@@ -100,15 +161,17 @@ class Sweeper:
         if family.state_size == 0 or family.state_learned:
             return rows.state, 0
         which = np.arange(len(rows)) if which is None else which
-        query = rows.inputs[which]
-        ids = np.empty((len(which), self._reach(k)), np.int64)
-        for block in self._blocks(len(which), k):
-            ids[block] = self.new_ids(query[block], k)
+        query, whole = rows.inputs[which], self.whole(k)
+        blocks = self._blocks(len(which), k)
+        ids = [] if whole else [self.new_ids(query[block], k) for block in blocks]
         sweeps, change = 0, np.inf
         while sweeps < _MOST_SWEEPS and change > _SETTLED:
             sweeps += 1
-            blocks = self._blocks(len(which), k)
-            fresh = np.concatenate([self._updated(rows, which[b], query[b], ids[b]) for b in blocks])
+            if whole:
+                fresh = self._updated_together(rows, which)
+            else:
+                parts = zip(blocks, ids, strict=True)
+                fresh = np.concatenate([self._updated(rows, which[b], query[b], own) for b, own in parts])
             old, state = rows.state[which], rows.state.copy()
             state[which] = fresh
             rows = rows.with_state(state)
@@ -123,6 +186,12 @@ class Sweeper:
         mean, variance = latent.mean[:, 0], latent.found.variance[:, 0]
         return self.model.family.updated_state(observed, mean, variance, self.model.parameters)
 
+    def _updated_together(self, rows: Rows, which: np.ndarray) -> np.ndarray:
+        """The same by one factorisation."""
+        with one_blas_thread():
+            mean, variance = (part[which] for part in AllRows(self.model, rows).posterior())
+        return self.model.family.updated_state(taken(rows.observed, which), mean, variance, self.model.parameters)
+
     def _moments(
         self, query: np.ndarray, ids: np.ndarray, ks: np.ndarray, left_out: Observations | None, covariance: bool
     ) -> Moments:
@@ -131,11 +200,7 @@ class Sweeper:
         asked = np.union1d(last, near)
         latent = self.model.latent(self.rows, query, ids, left_out, asked)
         mean, variance, quad = latent.mean, latent.found.variance, latent.found.quad
-        if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
-            raise FloatingPointError(
-                "a prediction is not finite: the rows or the hyper-parameters hold values that overflow. "
-                "Check the table for extreme values."
-            )
+        _refuse_not_finite(mean, variance)
         sizes = np.where(ids[..., None] >= 0, self.model.family.sizes(latent.observed), 0.0).cumsum(axis=1)
         at, at_near = np.searchsorted(asked, last), np.searchsorted(asked, near)
         between = None
@@ -151,3 +216,16 @@ class Sweeper:
         width = max(k, 1) * self.model.family.latents
         size = max(1, _BLOCK_NUMBERS // width)
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def can_be_whole(model: Model, n: int) -> bool:
+    """Whether n rows are few enough to be factorised together, and the latent functions do not depend on each other."""
+    return n <= MOST_WHOLE and model.covariance.matrix_rows == 1
+
+
+def _refuse_not_finite(mean: np.ndarray, variance: np.ndarray) -> None:
+    if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
+        raise FloatingPointError(
+            "a prediction is not finite: the rows or the hyper-parameters hold values that overflow. "
+            "Check the table for extreme values."
+        )

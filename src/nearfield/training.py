@@ -11,7 +11,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,6 +34,24 @@ class Stage:
     k: int
     refreshes: int
 
+    def steps(self, schedule: Schedule) -> int:
+        """Steps at most."""
+        return schedule.refresh_every * self.refreshes
+
+    def advance(self, run: Run, schedule: Schedule) -> bool:
+        """One refresh; whether the stage has ended."""
+        _refresh(run, self, schedule)
+        run.progress.refresh += 1
+        return run.progress.refresh >= self.refreshes or _flat(run.progress, schedule.margin)
+
+
+class Advancing(Protocol):
+    """What a stage is: mini-batches with a table of neighbours, or `descent.Descent`."""
+
+    def steps(self, schedule: Schedule) -> int: ...
+
+    def advance(self, run: Run, schedule: Schedule) -> bool: ...
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -42,7 +60,7 @@ class Schedule:
     A stage ends early when the score of a refresh exceeds that of the one before by less than `margin` standard errors.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[Advancing, ...]
     batch_size: int = 128
     refresh_every: int = 50
     margin: float = 1.0
@@ -50,7 +68,7 @@ class Schedule:
     @property
     def most_steps(self) -> int:
         """Steps if no stage ends early."""
-        return self.refresh_every * sum(stage.refreshes for stage in self.stages)
+        return sum(stage.steps(self) for stage in self.stages)
 
 
 @dataclass
@@ -116,10 +134,7 @@ def train(run: Run, schedule: Schedule, after_refresh: Callable[[Run], None] = l
     """Learn the model's parameters, from where the run stands; calls `after_refresh` after each."""
     progress = run.progress
     while progress.stage < len(schedule.stages):
-        stage = schedule.stages[progress.stage]
-        _refresh(run, stage, schedule)
-        progress.refresh += 1
-        if progress.refresh >= stage.refreshes or _flat(progress, schedule.margin):
+        if schedule.stages[progress.stage].advance(run, schedule):
             progress.stage, progress.refresh = progress.stage + 1, 0
         after_refresh(run)
     return progress

@@ -76,6 +76,27 @@ def mirror(a, start, stop):
             a[i, j] = a[j, i]
 
 
+@njit(**FLAGS)
+def _solve(factor, lanes):
+    """L^-1 c in the place of c (n, LANES), four columns of L at a time."""
+    n = len(lanes)
+    for j in range(0, n, 4):
+        stop = min(j + 4, n)
+        for c in range(j, stop):
+            one = 1 / factor[c, c]
+            for lane in range(LANES):
+                lanes[c, lane] *= one
+            for i in range(c + 1, stop):
+                for lane in range(LANES):
+                    lanes[i, lane] -= factor[c, i] * lanes[c, lane]
+        for i in range(stop, n):  # only whole fours have rows behind them
+            f0, f1, f2, f3 = factor[j, i], factor[j + 1, i], factor[j + 2, i], factor[j + 3, i]
+            for lane in range(LANES):
+                lanes[i, lane] -= (
+                    f0 * lanes[j, lane] + f1 * lanes[j + 1, lane] + f2 * lanes[j + 2, lane] + f3 * lanes[j + 3, lane]
+                )
+
+
 @compiled(**FLAGS)
 def predict(code, shape, columns, factor, alpha, points, mean, variance, start, stop):
     """Moments of new rows, blocks start .. stop of LANES each: mean (b, c) and variance (b,), for a kernel of scale one.
@@ -100,14 +121,10 @@ def predict(code, shape, columns, factor, alpha, points, mean, variance, start, 
                     sums[lane] += alpha[i, c] * lanes[i, lane]
             for lane in range(rows):
                 mean[first + lane, c] = sums[lane]
+        _solve(factor, lanes)
         sums[:] = 0
-        for j in range(n):  # L b = c, column by column
-            one = 1 / factor[j, j]
+        for j in range(n):
             for lane in range(LANES):
-                lanes[j, lane] *= one
                 sums[lane] += lanes[j, lane] * lanes[j, lane]
-            for i in range(j + 1, n):
-                for lane in range(LANES):
-                    lanes[i, lane] -= factor[j, i] * lanes[j, lane]
         for lane in range(rows):
             variance[first + lane] = max(1 - sums[lane], 0.0)

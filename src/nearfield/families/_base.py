@@ -28,7 +28,7 @@ Observed = Mapping[str, np.ndarray]
 Parameters = Mapping[str, np.ndarray]
 """Values of learned parameters by name."""
 
-NOISE_FLOOR = 1e-8  # least noise variance, relative to the kernel's variance: keeps every matrix positive definite
+NOISE_FLOOR = 1e-12  # least noise variance, relative to that of the kernel: matrices of smooth functions are near singular
 
 
 class Parameter(NamedTuple):
@@ -135,6 +135,13 @@ class Calibrator(Protocol):
 
     def accuracy(self, rows: Any, head: Any) -> float:
         """What the choice of k maximises. A gain of 0.02 is worth twice the work or so."""
+        ...
+
+    def beyond_noise(self, rows: Any, head: Any) -> tuple[np.ndarray, float] | None:
+        """Squared errors (b,) of the rows, and the part of their mean that is expected of the latent function.
+
+        With them a k is also judged by how well it predicts what lies below the noise; None where nobody asks for that.
+        """
         ...
 
     def describe(self, rows: Any, head: Any) -> str:

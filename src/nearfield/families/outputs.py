@@ -31,7 +31,7 @@ from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
 from nearfield.scaling import Scaling
 
-LOG_NOISE = Parameter(math.log(0.1), math.log(1e-9), math.log(10.0))  # of the variance
+LOG_NOISE = Parameter(math.log(0.1), math.log(1e-12), math.log(10.0))  # of the variance
 
 OUTPUTS = ("lmc", "independent", "shared")
 """How several outputs may depend on each other, as users say it: mixed, with a kernel each, or with one for all."""

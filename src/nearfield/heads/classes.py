@@ -172,6 +172,9 @@ class ClassCalibrator:
         """Minus the logarithm of the NLL: relative gains, as for a regression."""
         return -float(np.log(max(rows.nll(head), 1e-12)))
 
+    def beyond_noise(self, rows: Any, head: Any) -> None:
+        """Nobody asks for it."""
+
     def describe(self, rows: LeftOutLabels, head: ClassHead) -> str:
         return f"NLL {rows.nll(head):.4f}"
 

@@ -122,6 +122,9 @@ class CountCalibrator:
         log_p = self._predict(rows, head).logpmf(self.family.values(rows.observed))
         return float(np.average(-log_p, weights=rows.weights))
 
+    def beyond_noise(self, rows: Any, head: Any) -> None:
+        """Nobody asks for it."""
+
     def describe(self, rows: LeftOutCounts, head: CountHead) -> str:
         return f"NLL {self.nll(rows, head):.4f}"
 

@@ -133,6 +133,9 @@ class OutputsCalibrator:
     def accuracy(self, rows: LeftOutOutputs, heads: OutputHeads) -> float:
         return self._mean(rows, heads, lambda own, part, head: own.accuracy(part, head))
 
+    def beyond_noise(self, rows: Any, head: Any) -> None:
+        """Nobody asks for it."""
+
     def describe(self, rows: LeftOutOutputs, heads: OutputHeads) -> str:
         rmse = self._mean(rows, heads, lambda own, part, head: part.rmse())
         crps = self._mean(rows, heads, lambda own, part, head: part.crps(head))

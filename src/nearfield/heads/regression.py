@@ -191,6 +191,7 @@ def _cover(rows: LeftOutNumbers, head: RegressionHead, level: float = 0.9) -> Re
 
 # log c1, log c2, log a, log(nu - SMALLEST_DF), g, h, e1, e2
 _START = np.array([0.0, 0.0, 0.0, math.log(6.0), 0.5, 0.0, 0.0, 0.0])
+_SHARES = 0.2  # of the prior on log(c1 / c2): residuals hardly tell how much of them is noise, the trained model does
 _LIMITS = ((-7.0, 7.0), (-7.0, 7.0), (-5.0, 8.0), (-6.0, math.log(LARGEST_DF)), (-1, 3), (-1, 3), (-2, 2), (-1, 1))
 _VARYING = slice(4, 8)  # those that make the scale differ between rows of equal variance
 
@@ -242,8 +243,11 @@ def _negative_log_posterior(theta: np.ndarray, rows: LeftOutNumbers, floor: floa
         ]
     )
     total = rows.weights.sum()
-    value = (0.125 * np.sum((theta - _START) ** 2) - np.sum(rows.weights * log_density)) / total
-    return float(value), (0.25 * (theta - _START) - gradients @ rows.weights) / total
+    shifted = (theta[0] - theta[1]) / _SHARES
+    value = (0.125 * np.sum((theta - _START) ** 2) + 0.5 * shifted**2 - np.sum(rows.weights * log_density)) / total
+    by_prior = 0.25 * (theta - _START)
+    by_prior[:2] += np.array([shifted, -shifted]) / _SHARES
+    return float(value), (by_prior - gradients @ rows.weights) / total
 
 
 @dataclass(frozen=True)
@@ -275,6 +279,13 @@ class RegressionCalibrator:
             usual = each <= np.quantile(each, 0.9)
             return -math.log(max(float(np.average(each[usual], weights=rows.weights[usual])), 1e-12))
         return -0.5 * math.log(max(rows.crps(head), 1e-12) * max(rows.rmse(), 1e-12))
+
+    def beyond_noise(self, rows: LeftOutNumbers, head: RegressionHead) -> tuple[np.ndarray, float] | None:
+        """Of outliers squared errors say nothing; the plain predictive is judged by its density alone."""
+        if self.robust or not self.calibrated:
+            return None
+        latent = np.average(head.scales(rows.moments, rows.noise)[1] ** 2, weights=rows.weights)
+        return (rows.y - rows.moments.mean) ** 2, float(latent)
 
     def describe(self, rows: LeftOutNumbers, head: RegressionHead) -> str:
         """Relative to the target's standard deviation, the unit that all data share (or its robust counterpart)."""

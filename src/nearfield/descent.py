@@ -1,0 +1,183 @@
+"""Training on all rows of a small table, or on a sample of a large one: every row left out by one factorisation, L-BFGS.
+
+The score is that of LOO-k with k = n - 1, exact and without chance, so that a quasi-Newton method goes all the way to
+its optimum. Where rows are few, many length scales can be fitted to the left-out residuals by chance. So where the
+sites are the observations themselves (`Family.exact_sites`) the joint density of the rows has a share in the score,
+RARE / (RARE + n), which fades as rows grow: it is the one that does not overfit, and leaving out the one that bears a
+model which is wrong (docs/decisions/014).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.optimize
+
+from nearfield.families import Parameters
+from nearfield.model import AllRows, Model, bounded
+from nearfield.objectives import left_out_score, prior
+from nearfield.rows import Rows
+from nearfield.sweep import Sweeper
+from nearfield.training import Run, Schedule
+
+RARE = 500.0  # rows at which the joint density and leaving out have equal shares
+_SMALL_GAIN = 3e-3  # of the log density of all rows together, in one iteration: then the optimum is found
+_ROUNDS = 4  # of site state and parameters, in turns
+_LEAST_NOISE = 1e-4  # a sample in which there seems to be none says little about the noise of others
+_WIDEST = 30.0  # longest over shortest length scale: the same of columns that do not matter
+
+Shift = Mapping[str, float]
+"""What is added to starting values, by name."""
+
+STARTS: tuple[Shift, ...] = (
+    MappingProxyType({}),
+    MappingProxyType({"log_lengths": math.log(4), "log_scale": math.log(4), "log_noise": math.log(3)}),
+)
+"""Where training begins: rough and precise, or smooth and noisy. Either may end in a valley that the other passes by."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """A stage of training: L-BFGS on a sample of so many rows, or on all where there are no more, from each start.
+
+    iterations: at most. start: whether it begins at the beginning and tries `STARTS`, or goes on from where the run is.
+    """
+
+    rows: int
+    iterations: int
+    start: bool = False
+
+    def steps(self, schedule: Schedule) -> int:
+        """Steps at most."""
+        return self.iterations
+
+    def advance(self, run: Run, schedule: Schedule) -> bool:
+        """Go to the optimum; True: the stage has ended."""
+        which = np.arange(len(run.began))
+        if self.rows < len(which):
+            which = np.sort(run.rng.choice(len(which), self.rows, replace=False))
+        rows = run.rows.sample(which, run.model.family)
+        starts = STARTS if self.start else ({},)
+        found = [descend(run.model, rows, self.iterations, shift) for shift in starts]
+        best = min(found, key=lambda one: one.loss)
+        if not math.isfinite(best.loss):
+            raise FloatingPointError("training stopped: no row has a finite score. Check the table for extreme values.")
+        run.model, run.state[which] = best.model, best.rows.state
+        progress = run.progress
+        progress.steps += best.iterations
+        progress.jittered += best.jittered
+        progress.scores.append(-best.loss)
+        progress.errors.append(0.0)
+        return True
+
+
+class Found(NamedTuple):
+    """An optimum: the model, the rows with their site state there, and what it took."""
+
+    model: Model
+    rows: Rows
+    loss: float
+    iterations: int
+    jittered: int
+
+
+def _shifted(model: Model, shift: Shift) -> Model:
+    """The model moved to a start; one that comes from a sample, with what that sample was too sure of loosened."""
+    p = dict(model.parameters)
+    for name, by in shift.items():
+        if name in p:
+            p[name] = p[name] + by
+    return model.with_parameters(bounded(loosened(p), model.described()))
+
+
+def loosened(parameters: Parameters) -> dict[str, np.ndarray]:
+    """Parameters learned from a sample, from where more rows may lead anywhere.
+
+    A column without influence has no slope any more, nor has a noise near zero: both would stay for ever.
+    """
+    p = dict(parameters)
+    shortest = p["log_lengths"].min(axis=-1, keepdims=True)
+    p["log_lengths"] = np.minimum(p["log_lengths"], shortest + math.log(_WIDEST))
+    if "log_noise" in p:
+        p["log_noise"] = np.maximum(p["log_noise"], math.log(_LEAST_NOISE))
+    return p
+
+
+def descend(model: Model, rows: Rows, iterations: int, shift: Shift = MappingProxyType({})) -> Found:
+    """From the model, moved to a start, to the optimum for these rows.
+
+    Where there is a site state, it and the parameters take turns until a round gains little.
+    """
+    family, model = model.family, _shifted(model, shift)
+    loss, taken, jittered = math.inf, 0, 0
+    for _ in range(_ROUNDS if family.state_size else 1):
+        rows = rows.with_state(Sweeper(model, rows).settled(len(rows))[0])
+        before = loss
+        model, loss, steps, extra = _minimise(model, rows, iterations - taken)
+        taken, jittered = taken + steps, jittered + extra
+        if taken >= iterations or not before - loss > _SMALL_GAIN:
+            break
+    return Found(model, rows, loss, taken, jittered)
+
+
+def joint_share(model: Model, rows: Rows) -> float:
+    """The share of the joint density in the score. Rows of a group are not independent: their density says nothing."""
+    exact = model.family.exact_sites and rows.groups is None
+    return RARE / (RARE + len(rows)) if exact else 0.0
+
+
+def loss_of(model: Model, rows: Rows) -> tuple[float, dict[str, np.ndarray], int]:
+    """What is minimised, its slopes by the parameters, and how many factorisations needed jitter."""
+    observations, share = rows.observations, joint_share(model, rows)
+    together = AllRows(model, rows, differentiate=True)
+    scored = left_out_score(together, -share / len(rows))
+    believed = model.family.believed(rows.state[observations.row], model.parameters)
+    weights = observations.weights if believed is None else observations.weights * believed
+    total = float(observations.weights.sum())
+    pull = -(1 - share) * weights / weights.sum()
+    slopes, _ = scored.slopes(pull)
+    value, by_prior = prior(model)
+    loss = float(pull @ scored.values) + value / total
+    if share:
+        loss -= share * together.found.log_density() / len(rows)
+    return loss, {name: by + np.asarray(by_prior.get(name, 0.0)) / total for name, by in slopes.items()}, scored.jittered
+
+
+def _minimise(model: Model, rows: Rows, iterations: int) -> tuple[Model, float, int, int]:
+    """L-BFGS within the bounds: the model, its loss, iterations taken, factorisations with jitter."""
+    described, jittered = model.described(), 0
+    sizes = {name: math.prod(p.shape) for name, p in described.items()}
+    ends = np.cumsum(list(sizes.values()))
+
+    def unpacked(vector: np.ndarray) -> Model:
+        parts = zip(described.items(), np.split(vector, ends[:-1]), strict=True)
+        return model.with_parameters({name: part.reshape(p.shape) for (name, p), part in parts})
+
+    def packed(values: Mapping[str, Any]) -> np.ndarray:
+        return np.concatenate([np.broadcast_to(values[name], p.shape).ravel() for name, p in described.items()])
+
+    def function(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal jittered
+        with np.errstate(all="ignore"):  # what is not finite is refused
+            loss, slopes, extra = loss_of(unpacked(vector), rows)
+        jittered += extra
+        gradient = packed(slopes)
+        if not (math.isfinite(loss) and np.isfinite(gradient).all()):
+            return _REFUSED, np.zeros(len(vector))
+        return loss, gradient
+
+    bounds = [(p.low, p.high) for name, p in described.items() for _ in range(sizes[name])]
+    best = scipy.optimize.minimize(
+        function, packed(model.parameters), jac=True, method="L-BFGS-B", bounds=bounds,
+        options={"maxiter": iterations, "maxcor": 20, "ftol": _SMALL_GAIN / len(rows), "gtol": 1e-6},
+    )  # fmt: skip
+    loss = float(best.fun)
+    return unpacked(best.x), math.inf if loss >= _REFUSED else loss, int(best.nit), jittered
+
+
+_REFUSED = 1e10
