@@ -25,7 +25,7 @@ from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 from nearfield.training import Run, Schedule
 
-RARE = 500.0  # rows at which the joint density and leaving out have equal shares
+RARE = 1000.0  # rows at which the joint density and leaving out have equal shares
 _SMALL_GAIN = 3e-3  # of the log density of all rows together, in one iteration: then the optimum is found
 _ROUNDS = 4  # of site state and parameters, in turns
 _LEAST_NOISE = 1e-4  # a sample in which there seems to be none says little about the noise of others
@@ -34,11 +34,16 @@ _WIDEST = 30.0  # longest over shortest length scale: the same of columns that d
 Shift = Mapping[str, float]
 """What is added to starting values, by name."""
 
-STARTS: tuple[Shift, ...] = (
-    MappingProxyType({}),
-    MappingProxyType({"log_lengths": math.log(4), "log_scale": math.log(4), "log_noise": math.log(3)}),
+STARTS: tuple[Shift, ...] = tuple(
+    MappingProxyType({name: math.log(by) for name, by in start.items()})
+    for start in (
+        {"log_noise": 0.1},
+        {"log_lengths": 4.0, "log_scale": 4.0, "log_noise": 3.0},
+        {"log_lengths": 6.0, "log_scale": 5.0, "log_noise": 0.01},
+    )
 )
-"""Where training begins: rough and precise, or smooth and noisy. Either may end in a valley that the other passes by."""
+"""Where training begins: rough and precise, smooth and noisy, smooth and precise. Each of them passes by valleys in which
+others end: without noise, or with nothing but noise."""
 
 
 @dataclass(frozen=True)
