@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +17,10 @@ _LARGEST_BLOCK = 512  # numbers of them that a matrix of several outputs may hav
 _FEWEST_MOST = 16  # neighbours, however many outputs there are
 ALL_ROWS = 128  # up to so many other rows, all are neighbours and nothing needs choosing
 _LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-_ROUNDS = (ALL_ROWS, 512, MOST_NEIGHBOURS)  # neighbours up to which one sweep goes; the next follows where it may pay
-_FEW = 1000  # left-out rows that tell whether the last sweep pays
+_ROUNDS = ((512, 2000), (MOST_NEIGHBOURS, 250))  # dearer sweeps: neighbours at most, and left-out rows that will do
+_KEPT_ROWS = 2000  # left-out rows of the dearest sweep, once it is known to pay
 FREE = 384  # neighbours with which 10^5 predictions take a minute or so: their cost is not counted
-_PRICE = 0.02  # accuracy that more must earn for each time the work doubles
+_PRICE = 0.04  # accuracy that more must earn for each time the work doubles
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def calibrate(
         jittered += moments.jittered
         return trials(model.family.left_out(ks, moments, observations, noise), ks, calibrator)
 
-    found, reason = _tried(tried, k, sweeper, calibrator, -(-len(sample) // _FEW))
+    found, reason = _tried(tried, k, sweeper, calibrator, len(sample))
     choice = choose_k(found, calibrator, matrix_rows)
     left_out = found[choice.k].rows
     head = calibrator.finish(left_out, choice.head)
@@ -119,12 +118,13 @@ def trials(left_out: Any, ks: np.ndarray, calibrator: Calibrator) -> dict[int, T
 
 
 def _tried(
-    tried: Callable[..., dict[int, Trial]], k: int | str, sweeper: Sweeper, calibrator: Calibrator, thin: int
+    tried: Callable[..., dict[int, Trial]], k: int | str, sweeper: Sweeper, calibrator: Calibrator, n_sample: int
 ) -> tuple[dict[int, Trial], str]:
     """The numbers of neighbours that are worth trying, in a few rounds, and why there was no choice, if so.
 
-    A sweep with few neighbours is cheap; a dearer one follows only where the largest of these were the best. Whether
-    the dearest pays is found out on some of the rows first, every thin-th.
+    A sweep with few neighbours is cheap; a dearer one with some of the rows follows only where the largest of these
+    were the best, and where the last step up the ladder makes it likely to pay. It tries the better ones of before
+    again, so that the same rows judge them.
     """
     n_others, model = len(sweeper.rows) - 1, sweeper.model
     matrix_rows = model.covariance.matrix_rows
@@ -133,17 +133,31 @@ def _tried(
     if n_others <= all_rows(matrix_rows) or sweeper.whole(n_others):
         return tried(np.array([max(n_others, 1)])), "all other rows"
     every = candidate_ks(n_others, matrix_rows, model.family.own_factors)
-    found = tried(every[every <= _ROUNDS[0]])
-    for low, high in pairwise(_ROUNDS):
-        ks = every[(low < every) & (every <= high)]
-        if not ks.size or choose_k(found, calibrator, matrix_rows).k not in sorted(found)[-2:]:
+    top = all_rows(matrix_rows)
+    found = tried(every[every <= top])
+    for high, n_rows in _ROUNDS:
+        ks = every[(every > top / 4) & (every <= high)]
+        if ks[-1] <= top or not _may_pay(found, int(ks[-1]), calibrator, matrix_rows):
             break
-        if high == MOST_NEIGHBOURS and thin > 1:
-            dearest = np.concatenate([every[every <= low][-1:], ks])
-            if choose_k(tried(dearest, slice(None, None, thin)), calibrator, matrix_rows).k == dearest[0]:
+        further = tried(ks, slice(None, None, -(-n_sample // n_rows)))
+        if n_rows < _KEPT_ROWS:
+            if choose_k(further, calibrator, matrix_rows).k <= top:
                 break
-        found |= tried(ks)
+            further = tried(ks, slice(None, None, -(-n_sample // _KEPT_ROWS)))
+        found, top = further, high
     return found, ""
+
+
+def _may_pay(found: Mapping[int, Trial], k: int, calibrator: Calibrator, matrix_rows: int) -> bool:
+    """Whether k neighbours, more than were tried, can be worth their price: they gain no more than the last doubling."""
+    choice = choose_k(found, calibrator, matrix_rows)
+    *_, before, last = sorted(found)
+    if choice.k not in (before, last):
+        return False
+    half = max((k for k in found if k <= last / 2), default=before)
+    doublings = float(np.log2(k / last))
+    dearer = _price(k, matrix_rows) - _price(last, matrix_rows)
+    return dearer == 0 or doublings * (choice.curve[last] - choice.curve[half]) > dearer
 
 
 def choose_k(tried: Mapping[int, Trial], calibrator: Calibrator, matrix_rows: int = 1) -> Choice:
@@ -164,7 +178,7 @@ def choose_k(tried: Mapping[int, Trial], calibrator: Calibrator, matrix_rows: in
 
 
 def _curve(tried: Mapping[int, Trial], calibrator: Calibrator) -> dict[int, float]:
-    """Accuracy of each k, less half the logarithm of how much worse its latent function is than that of the best.
+    """Accuracy of each k, less what its latent function is worse than that of the best beyond what noisy rows show.
 
     The noise of rows hides errors that are small beside it, but is the same for every k: differences of squared errors
     show them, once they are clear.
@@ -179,8 +193,9 @@ def _curve(tried: Mapping[int, Trial], calibrator: Calibrator) -> dict[int, floa
     for k, own in beyond.items():
         assert own is not None
         more = own[0] - squares
-        clear = float(more.mean() - more.std() / np.sqrt(len(more)))
-        curve[k] -= 0.25 * np.log1p(max(clear, 0.0) / max(expected, 1e-12))
+        clear = max(float(more.mean() - more.std() / np.sqrt(len(more))), 0.0)
+        latent, noisy = np.log1p(clear / max(expected, 1e-12)), np.log1p(clear / max(float(squares.mean()), 1e-12))
+        curve[k] -= 0.25 * max(float(latent - noisy), 0.0)  # half of a logarithm of a root
     return curve
 
 

@@ -28,7 +28,7 @@ from nearfield.training import Run, Schedule
 RARE = 1000.0  # rows at which the joint density and leaving out have equal shares
 _SMALL_GAIN = 3e-3  # of the log density of all rows together, in one iteration: then the optimum is found
 _ROUNDS = 4  # of site state and parameters, in turns
-_LEAST_NOISE = 1e-4  # a sample in which there seems to be none says little about the noise of others
+_LEAST_NOISE = 1e-3  # a sample in which there seems to be none says little about the noise of others
 _WIDEST = 30.0  # longest over shortest length scale: the same of columns that do not matter
 
 Shift = Mapping[str, float]
@@ -73,6 +73,8 @@ class Descent:
         if not math.isfinite(best.loss):
             raise FloatingPointError("training stopped: no row has a finite score. Check the table for extreme values.")
         run.model, run.state[which] = best.model, best.rows.state
+        if len(rows) < len(run.began):
+            run.model = _shifted(run.model, {})
         progress = run.progress
         progress.steps += best.iterations
         progress.jittered += best.jittered

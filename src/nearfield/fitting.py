@@ -29,7 +29,7 @@ from nearfield.prediction import Predictor
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
 from nearfield.sweep import Sweeper
-from nearfield.training import Advancing, Progress, Run, Schedule, Stage, train
+from nearfield.training import Advancing, Progress, Race, Run, Schedule, Stage, train
 
 _ROWS_A_COLUMN = 20  # fewer: a warning
 IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
@@ -45,7 +45,7 @@ _FEWEST_STEPS = 25  # of several outputs, between two searches
 _WEIGHED_ROWS = 1500  # left-out rows that tell which of several models is the best
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
 _EXACT_ROWS = 1500  # up to so many rows, all are left out by one factorisation
-_SAMPLES = (250, 1000)  # rows of the samples with which training begins
+_SAMPLES = (250, 500)  # rows of the samples with which training begins
 
 
 @dataclass(frozen=True)
@@ -346,7 +346,7 @@ def _exactly(model: Model, n: int, settings: Settings) -> str:
         return ""
     if n <= _EXACT_ROWS and (not isinstance(settings.k, int) or settings.k >= n - 1):
         return "all"
-    return "sample" if model.family.latents == 1 and model.family.kind == "number" else ""
+    return "sample" if model.family.exact_sites else ""
 
 
 def schedule_for(
@@ -371,14 +371,13 @@ def schedule_for(
     refreshes = settings.max_steps // every
     shares = (refreshes - refreshes // 2, refreshes // 2 - refreshes // 5, refreshes // 5)
     rates = (settings.learning_rate / 5**i for i in range(3))
-    stages: tuple[Advancing, ...] = tuple(
-        Stage(*stage) for stage in zip(rates, ks, shares, strict=True) if stage[2] > 0
-    )
+    batches = tuple(Stage(*stage) for stage in zip(rates, ks, shares, strict=True) if stage[2] > 0)
+    stages: tuple[Advancing, ...] = batches
     if exact:
         sizes = [*(size for size in _SAMPLES if size <= n / 2), *([n] if exact == "all" else [])]
         descents = tuple(Descent(size, settings.max_steps, start=i == 0) for i, size in enumerate(sizes))
-        stages = descents if exact == "all" else (*descents, *stages)
-    return Schedule(stages, settings.batch_size, every, margin=-1.0 if patient else 1.0)
+        stages = descents if exact == "all" else (*descents, Race(batches[0]), *batches)
+    return Schedule(stages, settings.batch_size, every, patience=2.0 if patient else 0.0)
 
 
 def _fingerprint(family: Family, rows: Rows, settings: Settings) -> str:

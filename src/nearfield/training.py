@@ -23,6 +23,9 @@ from nearfield.sweep import Sweeper
 
 _STATE_FACTOR = 10.0  # of the step size, for learned site state: each row is visited seldom
 _MOST_REJECTIONS = 20  # in a row; then something is wrong that smaller steps do not mend
+_JUDGED = 1000  # observations by which progress is judged
+_SMALL_GAIN = 3e-3  # of their mean score, that a refresh must bring for the stage to go on
+_CLEAR_GAIN = 0.05  # that the start of a sample must be better by
 _STATE = "state"  # name of the learned site state among the parameters that Adam changes
 
 
@@ -40,13 +43,49 @@ class Stage:
 
     def advance(self, run: Run, schedule: Schedule) -> bool:
         """One refresh; whether the stage has ended."""
+        if run.progress.refresh == 0:
+            run.scores = _judged(run, self.k)
         _refresh(run, self, schedule)
         run.progress.refresh += 1
-        return run.progress.refresh >= self.refreshes or _flat(run.progress, schedule.margin)
+        before, run.scores = run.scores, _judged(run, self.k)
+        if run.progress.refresh >= self.refreshes:
+            return True
+        return run.progress.refresh >= 2 and _settled(before, run.scores, schedule.patience)
+
+
+@dataclass(frozen=True)
+class Race:
+    """One refresh of a stage from two starts, the first one and that of a sample; left-out rows tell which goes on.
+
+    A sample of a rough function leads astray, so that its start has to be clearly better.
+    """
+
+    stage: Stage
+
+    def steps(self, schedule: Schedule) -> int:
+        """Steps at most."""
+        return 2 * schedule.refresh_every
+
+    def advance(self, run: Run, schedule: Schedule) -> bool:
+        """A refresh for each start; True: the stage has ended."""
+        rivals, scores = [], []
+        for model in (run.first, run.model):
+            rival = Run(model, run.began, run.objective, run.rng)
+            rival.judged = run.judged
+            _refresh(rival, self.stage, schedule)
+            rivals.append(rival)
+            scores.append(_judged(rival, self.stage.k))
+            run.judged = rival.judged
+            run.progress.take_over(rival.progress)
+        gain = scores[1] - scores[0]
+        clear = float(gain.mean()) > max(_CLEAR_GAIN, 2 * float(gain.std()) / math.sqrt(len(gain)))
+        best = rivals[clear]
+        run.model, run.adam, run.state = best.model, best.adam, best.state
+        return True
 
 
 class Advancing(Protocol):
-    """What a stage is: mini-batches with a table of neighbours, or `descent.Descent`."""
+    """What a stage is: `Stage`, `Race` or `descent.Descent`."""
 
     def steps(self, schedule: Schedule) -> int: ...
 
@@ -57,13 +96,14 @@ class Advancing(Protocol):
 class Schedule:
     """How to train: the stages, the mini-batch size and the number of steps between two searches for neighbours.
 
-    A stage ends early when the score of a refresh exceeds that of the one before by less than `margin` standard errors.
+    A stage ends early when a refresh has gained nearly nothing; with patience, only when it has lost that many standard
+    errors of the gain.
     """
 
     stages: tuple[Advancing, ...]
     batch_size: int = 128
     refresh_every: int = 50
-    margin: float = 1.0
+    patience: float = 0.0
 
     @property
     def most_steps(self) -> int:
@@ -83,6 +123,14 @@ class Progress:
     rejected: int = 0  # steps not taken because the objective or its gradient was not finite
     scores: list[float] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
+
+    def take_over(self, other: Progress) -> None:
+        """Count what another run took, and note its scores."""
+        self.steps += other.steps
+        self.jittered += other.jittered
+        self.rejected += other.rejected
+        self.scores += other.scores
+        self.errors += other.errors
 
 
 class Adam:
@@ -121,6 +169,9 @@ class Run:
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
+        self.first = self.model
+        self.judged: np.ndarray | None = None  # numbers of the observations by which progress is judged
+        self.scores = np.zeros(0)  # theirs, before the refresh that is to come
         self.state = self.began.state.copy()
         self.described: dict[str, Parameter] = self.model.described()
 
@@ -140,12 +191,25 @@ def train(run: Run, schedule: Schedule, after_refresh: Callable[[Run], None] = l
     return progress
 
 
-def _flat(progress: Progress, margin: float) -> bool:
-    """Whether the last refresh of this stage has not improved on the one before by `margin` times the noise of both."""
-    if progress.refresh < 2:
-        return False
-    (before, after), errors = progress.scores[-2:], progress.errors[-2:]
-    return after - before < margin * math.hypot(*errors)
+def _judged(run: Run, k: int) -> np.ndarray:
+    """Scores of the observations by which progress is judged, with k neighbours under the model as it is."""
+    if run.judged is None:
+        n = len(run.began.observations)
+        run.judged = np.sort(run.rng.choice(n, min(n, _JUDGED), replace=False))
+    rows = run.rows
+    ids = run.objective.table(Sweeper(run.model, rows), run.judged, k)
+    return run.objective.score(run.model, rows, rows.observations.take(run.judged), ids).values
+
+
+def _settled(before: np.ndarray, after: np.ndarray, patience: float) -> bool:
+    """Whether the same observations were hardly predicted better after a refresh than before it.
+
+    They are the same, so that even slow progress shows. Where there is patience, they must have become worse by so many
+    standard errors.
+    """
+    gain = after - before
+    error = float(gain.std()) / math.sqrt(len(gain))
+    return float(gain.mean()) < (-patience * error if patience else _SMALL_GAIN)
 
 
 def _refresh(run: Run, stage: Stage, schedule: Schedule) -> None:
@@ -269,7 +333,8 @@ def _update_state(run: Run, left_out: Observations, mean: np.ndarray, variance: 
 def snapshot(run: Run) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The run as a JSON-able header and arrays, for a checkpoint."""
     arrays = {f"parameter.{name}": value for name, value in run.model.parameters.items()}
-    arrays["state"] = run.state
+    arrays |= {"state": run.state, "scores": run.scores}
+    arrays |= {} if run.judged is None else {"judged": run.judged}
     for kind in ("first", "second"):
         arrays |= {f"adam.{kind}.{name}": value for name, value in getattr(run.adam, kind).items()}
     progress = vars(copy.deepcopy(run.progress))
@@ -290,4 +355,4 @@ def restore(run: Run, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
             parts[kind][name] = value
     run.adam.first, run.adam.second = parts["first"], parts["second"]
     run.model = run.model.with_parameters({name: parts["parameter"][name] for name in run.model.parameters})
-    run.state = arrays["state"].copy()
+    run.state, run.scores, run.judged = arrays["state"].copy(), arrays["scores"], arrays.get("judged")
