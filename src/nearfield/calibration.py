@@ -19,7 +19,7 @@ ALL_ROWS = 128  # up to so many other rows, all are neighbours and nothing needs
 _LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _ROUNDS = ((512, 2000), (MOST_NEIGHBOURS, 250))  # dearer sweeps: neighbours at most, and left-out rows that will do
 _KEPT_ROWS = 2000  # left-out rows of the dearest sweep, once it is known to pay
-FREE = 384  # neighbours with which 10^5 predictions take a minute or so: their cost is not counted
+FREE = 512  # neighbours with which 10^5 predictions take a minute or so: their cost is not counted
 _PRICE = 0.04  # accuracy that more must earn for each time the work doubles
 
 
