@@ -5,16 +5,13 @@
 Each function is sampled at random points of its domain; noise is a share of the spread of its values. Both models are
 fitted in this process, in turns. Prints the RMSE to the noise-free truth at new points as a ratio to that of
 `GaussianProcessRegressor` (anisotropic Matern 5/2 and white noise), the time as such a ratio, and how many of the new
-observations, and of the true values, lie inside of our 90 % intervals. scikit-learn stops at 2,000 rows: above that, and
-with --alone everywhere, ours is run alone.
+observations, and of the true values, lie inside of our 90 % intervals. scikit-learn stops at 2,000 rows: above that,
+and with --alone everywhere, ours is run alone; `against_old.py functions` compares with an older version.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable

@@ -54,6 +54,7 @@ def test_rows_left_out_equal_the_closed_form_of_each_alone(kernel, several, grou
     found = whole.left_out(groups)
     np.testing.assert_allclose(found.mean, one_by_one.mean[:, 0], atol=1e-10)
     np.testing.assert_allclose(found.variance, one_by_one.variance[:, 0], atol=1e-10)
+    np.testing.assert_allclose(found.quad, one_by_one.quad[:, 0], rtol=1e-9)
     rng = np.random.default_rng(1)
     seen = np.isfinite(np.broadcast_to(v, t.shape))
     by_mean, by_variance = rng.standard_normal(t.shape) * seen, rng.standard_normal(v.shape) * np.isfinite(v)
@@ -107,6 +108,7 @@ def test_new_rows_equal_the_closed_form_with_all_rows_and_do_not_depend_on_each_
     found = whole.predict(query)
     np.testing.assert_allclose(found.mean, expected.mean[:, 0], atol=1e-10)
     np.testing.assert_allclose(found.variance, expected.variance[:, 0], atol=1e-10)
+    np.testing.assert_allclose(found.quad, expected.quad[:, 0], rtol=1e-9)
     for part in (slice(0, 1), slice(5, 25), slice(36, 37)):
         alone = whole.predict(query[part])
         assert np.array_equal(alone.mean, found.mean[part])

@@ -149,7 +149,7 @@ def _tried(
 
 
 def _may_pay(found: Mapping[int, Trial], k: int, calibrator: Calibrator, matrix_rows: int) -> bool:
-    """Whether k neighbours, more than were tried, can be worth their price: they gain no more than the last doubling."""
+    """Whether k neighbours, more than were tried, can be worth their price, if they gain as the last doubling did."""
     choice = choose_k(found, calibrator, matrix_rows)
     *_, before, last = sorted(found)
     if choice.k not in (before, last):

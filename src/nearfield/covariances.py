@@ -15,7 +15,7 @@ import numpy as np
 from nearfield._types import Neighbourhood
 from nearfield.conditional import condition
 from nearfield.conditional.coregional import condition_outputs
-from nearfield.conditional.whole import Whole
+from nearfield.conditional.whole import Given, Whole
 from nearfield.families import Parameter, Parameters
 from nearfield.kernels import Kernel, log_shapes
 
@@ -120,17 +120,18 @@ class Together:
         ends = np.cumsum([0, *(part.latents for part in parts)]).tolist()
         self._own = [slice(*ends[i : i + 2]) for i in range(len(parts))]
 
-    def left_out(self, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (n, C) at every row, left out alone or with its group (n,)."""
+    def left_out(self, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean, variance and quad (n, C) at every row, left out alone or with its group (n,)."""
         return self._scaled([part.left_out(groups) for part in self.parts])
 
-    def predict(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (b, C) at new rows (b, d)."""
+    def predict(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean, variance and quad (b, C) at new rows (b, d)."""
         return self._scaled([part.predict(query) for part in self.parts])
 
-    def _scaled(self, found: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    def _scaled(self, found: list[Given]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        mean, quad = (np.concatenate([getattr(one, name) for one in found], 1) for name in ("mean", "quad"))
         variances = [np.broadcast_to(one.variance, one.mean.shape) for one in found]
-        return np.concatenate([one.mean for one in found], 1), np.concatenate(variances, 1) * self.scale2
+        return mean, np.concatenate(variances, 1) * self.scale2, quad / self.scale2
 
     def log_density(self) -> float:
         """Of all targets jointly; of one latent function."""
@@ -150,10 +151,9 @@ class Together:
         found = []
         for part, own in zip(self.parts, self._own, strict=True):
             apart = by_unit[:, own] if len(part.log_det) == part.latents else by_unit[:, own].sum(1, keepdims=True)
-            joint = (None, None)
-            if by_density:
-                joint = (np.full(1, -0.5 * by_density), -0.5 * by_density / self.scale2)
-            found.append(part.slopes(by_mean[:, own], apart, *joint, groups=groups))
+            by_log_det = np.full(len(part.log_det), -0.5 * by_density)
+            by_quad = np.full(part.latents, -0.5 * by_density) / self.scale2[own]
+            found.append(part.slopes(by_mean[:, own], apart, by_log_det, by_quad, groups))
         by_scale = _summed(2 * (by_variance * variance).sum(axis=0), len(self.scale2))
         if by_density:
             by_scale = by_scale + by_density * (self.quad - len(self.parts[0]))
@@ -189,9 +189,7 @@ class Shared(Covariance):
         self, parameters: Parameters, inputs: np.ndarray, targets: np.ndarray, noises: np.ndarray, differentiate: bool
     ) -> Together:
         kernel = (self.kernel, parameters["log_lengths"], parameters["log_shape"])
-        return Together(
-            self.scale2(parameters), [Whole(*kernel, inputs, targets, noises, differentiate=differentiate)]
-        )
+        return Together(self.scale2(parameters), [Whole(*kernel, inputs, targets, noises, differentiate=differentiate)])
 
 
 class _SharedCentred(Centred):

@@ -1,4 +1,4 @@
-"""Training on all rows of a small table, or on a sample of a large one: every row left out by one factorisation, L-BFGS.
+"""Training on all rows of a small table, or on a sample of a large one: L-BFGS, each row left out by one factorisation.
 
 The score is that of LOO-k with k = n - 1, exact and without chance, so that a quasi-Newton method goes all the way to
 its optimum. Where rows are few, many length scales can be fitted to the left-out residuals by chance. So where the
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from nearfield.training import Run, Schedule
 RARE = 1000.0  # rows at which the joint density and leaving out have equal shares
 _SMALL_GAIN = 3e-3  # of the log density of all rows together, in one iteration: then the optimum is found
 _ROUNDS = 4  # of site state and parameters, in turns
-_LEAST_NOISE = 1e-3  # a sample in which there seems to be none says little about the noise of others
+_LEAST_NOISE = 1e-4  # a sample in which there seems to be none says little about the noise of others
 _WIDEST = 30.0  # longest over shortest length scale: the same of columns that do not matter
 
 Shift = Mapping[str, float]
@@ -42,15 +42,15 @@ STARTS: tuple[Shift, ...] = tuple(
         {"log_lengths": 6.0, "log_scale": 5.0, "log_noise": 0.01},
     )
 )
-"""Where training begins: rough and precise, smooth and noisy, smooth and precise. Each of them passes by valleys in which
-others end: without noise, or with nothing but noise."""
+"""Where training begins: rough and precise, smooth and noisy, smooth and precise. Each of them passes by valleys in
+which others end: without noise, or with nothing but noise."""
 
 
 @dataclass(frozen=True)
 class Descent:
-    """A stage of training: L-BFGS on a sample of so many rows, or on all where there are no more, from each start.
+    """A stage of training: L-BFGS on a sample of so many rows, or on all where there are no more.
 
-    iterations: at most. start: whether it begins at the beginning and tries `STARTS`, or goes on from where the run is.
+    iterations: at most. start: whether it tries all of `STARTS`, or goes on from where the run is.
     """
 
     rows: int
@@ -152,7 +152,11 @@ def loss_of(model: Model, rows: Rows) -> tuple[float, dict[str, np.ndarray], int
     loss = float(pull @ scored.values) + value / total
     if share:
         loss -= share * together.found.log_density() / len(rows)
-    return loss, {name: by + np.asarray(by_prior.get(name, 0.0)) / total for name, by in slopes.items()}, scored.jittered
+    return (
+        loss,
+        {name: by + np.asarray(by_prior.get(name, 0.0)) / total for name, by in slopes.items()},
+        scored.jittered,
+    )
 
 
 def _minimise(model: Model, rows: Rows, iterations: int) -> tuple[Model, float, int, int]:

@@ -357,8 +357,9 @@ def schedule_for(
     own_factors: bool = False,
     exact: str = "",
 ) -> Schedule:
-    """L-BFGS on all rows of a small table, or on samples of a large one, see `_exactly`. After samples three stages, each with a fifth of the step size of the one before and, up to k, more neighbours.
+    """L-BFGS on all rows of a small table, or first on samples of a large one: see `_exactly`.
 
+    Then three stages, each with a fifth of the step size of the one before and, up to k, more neighbours.
     patient: a stage ends early only if the score has clearly become worse. matrix_rows: that each neighbour adds to a
     matrix. own_factors: whether each latent function has a factorisation of its own, which makes neighbours dear.
     """
@@ -376,8 +377,15 @@ def schedule_for(
     if exact:
         sizes = [*(size for size in _SAMPLES if size <= n / 2), *([n] if exact == "all" else [])]
         descents = tuple(Descent(size, settings.max_steps, start=i == 0) for i, size in enumerate(sizes))
-        stages = descents if exact == "all" else (*descents, Race(batches[0]), *batches)
+        stages = descents if exact == "all" else (*descents, *_raced(batches[0]), *batches[1:])
     return Schedule(stages, settings.batch_size, every, patience=2.0 if patient else 0.0)
+
+
+def _raced(stage: Stage) -> tuple[Advancing, ...]:
+    """A stage whose first half is a race between two starts."""
+    rest = stage.refreshes // 2
+    race = Race(replace(stage, refreshes=stage.refreshes - rest))
+    return (race, replace(stage, refreshes=rest)) if rest else (race,)
 
 
 def _fingerprint(family: Family, rows: Rows, settings: Settings) -> str:

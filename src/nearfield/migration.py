@@ -1,5 +1,7 @@
 """Model files of earlier versions as if they had been written today. Nothing here is checked: reading does that after.
 
+The section "model" had version 1 until the least noise, which no file tells, became smaller.
+
 The section "table" had version 1 until there were families with other columns beside the target than an exposure or
 trials: it had a field for each, and the numbers of a constant prediction, which the training rows tell as well.
 
@@ -19,6 +21,8 @@ from nearfield.persistence import ModelFileError, require, require_array, sectio
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
+NOISE_FLOOR = 1e-12  # that of `families`, relative to the kernel's variance
+_FLOOR_OF_1, _FLOORED = 1e-8, ("gaussian", "gaussian_outputs")
 _MISSING = 1e30  # known noise variance of an output that was not observed
 _COLUMNS = {
     "gaussian": ("y", "weight", "known_noise"),
@@ -28,7 +32,7 @@ _COLUMNS = {
 }
 
 
-NEWEST = {"estimator": 1, "family": 1, "model": 1, "head": 1, "summary": 1, "target": 1, "table": 2, "extra": 1}
+NEWEST = {"estimator": 1, "family": 1, "model": 2, "head": 1, "summary": 1, "target": 1, "table": 2, "extra": 1}
 """The sections that are known, with the versions in which they are written."""
 
 
@@ -36,6 +40,7 @@ def migrated(version: int, header: Header, arrays: Arrays) -> tuple[Header, Arra
     """Header and arrays of a file of that version, as the newest version has them."""
     if version == 2:
         header, arrays = _from_2(header, arrays)
+    header, arrays = _with_newest_model(header, arrays)
     return _with_newest_table(header), arrays
 
 
@@ -45,9 +50,27 @@ def migrated_sections(version: int, header: Header) -> dict[str, Header]:
     Raises:
         ModelFileError: a section is missing, or newer than those that are known.
     """
-    header = _with_newest_table({"sections": _sections_of_2(header)} if version == 2 else header)
+    header, _ = _with_newest_model({"sections": _sections_of_2(header)} if version == 2 else header, {})
+    header = _with_newest_table(header)
     there = [name for name in NEWEST if name != "table" or name in require(header, "sections", dict)]
     return {name: section(header, name, NEWEST[name])[1] for name in there}
+
+
+def _with_newest_model(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
+    """The section "model" of version 1 had a larger least noise beside the learned one, which takes over the rest."""
+    sections = header.get("sections")
+    model = sections.get("model") if isinstance(sections, dict) else None
+    if not isinstance(sections, dict) or not isinstance(model, dict) or model.get("version") != 1:
+        return header, arrays
+    family, noise = sections.get("family"), arrays.get("parameter.log_noise")
+    if isinstance(family, dict) and family.get("name") in _FLOORED and noise is not None:
+        if "parameter.mixing" in arrays:
+            scale2 = np.sum(arrays["parameter.mixing"] ** 2, axis=1)
+        else:
+            scale2 = np.exp(2 * arrays.get("parameter.log_scale", np.zeros(1)))
+        rest = (_FLOOR_OF_1 - NOISE_FLOOR) * (scale2 if np.ndim(noise) else scale2[0])
+        arrays = {**arrays, "parameter.log_noise": np.log(np.exp(noise) + rest)}
+    return {**header, "sections": {**sections, "model": {**model, "version": 2}}}, arrays
 
 
 def _with_newest_table(header: Header) -> Header:

@@ -142,32 +142,32 @@ class AllRows:
         )
 
     @cached_property
-    def _cavities(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (n, C) at every row without anything that was observed there, or in its group."""
-        mean, variance = self.found.left_out(self.rows.groups)
-        return mean + self.model.mean.at(self.rows.inputs, self.model.parameters), variance
+    def _cavities(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean, variance and quad (n, C) at every row without anything that was observed there, or in its group."""
+        mean, variance, quad = self.found.left_out(self.rows.groups)
+        return mean + self.model.mean.at(self.rows.inputs, self.model.parameters), variance, quad
 
-    def new(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (b, C) at new rows (b, d)."""
-        mean, variance = self.found.predict(query)
-        return mean + self.model.mean.at(query, self.model.parameters), variance
+    def new(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean, variance and quad (b, C) at new rows (b, d)."""
+        mean, variance, quad = self.found.predict(query)
+        return mean + self.model.mean.at(query, self.model.parameters), variance, quad
 
     def posterior(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (n, C) at the rows themselves, given everything."""
-        mean, variance = self.found.left_out(None)
+        mean, variance, _ = self.found.left_out(None)
         mean = mean + self.model.mean.at(self.rows.inputs, self.model.parameters)
         return _put_back(mean, variance, self._sites.targets, self._sites.noises * self.model.scale2)
 
-    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (u, C) at the row of each observation without that one, which may not be the row's only."""
+    def left_out(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean, variance and quad (u, C) at the row of each observation without that one, which may leave others."""
         row, several = self.rows.observations.row, self._several
-        mean, variance = (part[row] for part in self._cavities)
+        mean, variance, quad = (part[row] for part in self._cavities)
         if several.size:
-            rest = self._rest.sites
-            mean[several], variance[several] = _put_back(
-                mean[several], variance[several], rest.targets[:, 0], rest.noises[:, 0] * self.model.scale2
-            )
-        return mean, variance
+            targets, noises = self._rest.sites.targets[:, 0], self._rest.sites.noises[:, 0] * self.model.scale2
+            off = np.where(np.isfinite(noises), targets - mean[several], 0.0)
+            quad[several] += off**2 / (variance[several] + noises)
+            mean[several], variance[several] = _put_back(mean[several], variance[several], targets, noises)
+        return mean, variance, quad
 
     @cached_property
     def _several(self) -> np.ndarray:
@@ -180,7 +180,9 @@ class AllRows:
         """What is left at their rows, (v, 1, ..) each."""
         left_out = self.rows.observations.take(self._several)
         observed, state = seen_by(self.rows, self.model.family, left_out.row[:, None], left_out)
-        return _Rest(observed, state, self.model.family.sites(observed, state, self.model.parameters, self.model.scale2))
+        return _Rest(
+            observed, state, self.model.family.sites(observed, state, self.model.parameters, self.model.scale2)
+        )
 
     def slopes(self, by_mean: np.ndarray, by_variance: np.ndarray, by_density: float = 0.0) -> dict[str, np.ndarray]:
         """Slopes by all parameters from those by the moments (u, C) of observations left out.
@@ -213,7 +215,7 @@ class AllRows:
         """Slopes by what is left at rows; those by moments are turned into slopes by moments without it, in place."""
         model, several, rest = self.model, self._several, self._rest
         row = self.rows.observations.row[several]
-        mean, variance = (part[row] for part in self._cavities)
+        mean, variance, _ = (part[row] for part in self._cavities)
         seen = np.isfinite(rest.sites.noises[:, 0])
         targets, noises = rest.sites.targets[:, 0], np.where(seen, rest.sites.noises[:, 0], 1.0) * model.scale2
         total = variance + noises

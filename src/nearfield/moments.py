@@ -61,7 +61,7 @@ def joined(parts: Sequence[Moments]) -> Moments:
 
 
 def in_order(parts: Sequence[Moments], order: np.ndarray) -> Moments:
-    """Blocks of rows (b, C) one after the other, then in that order (u,): (u, 1, C), as for one number of neighbours."""
+    """Blocks of rows (b, C) one after the other, then in that order (u,): (u, 1, C), as for a single k."""
     whole = joined(parts).rows(order)
     return replace(whole, **{name: getattr(whole, name)[:, None] for name in _ARRAYS}, covariance=None)
 

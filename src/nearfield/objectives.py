@@ -75,7 +75,7 @@ def left_out_score(together: AllRows, share: float = 0.0) -> Scored:
     share: the slopes also have so many times those of the joint log density of the rows.
     """
     model, observations = together.model, together.rows.observations
-    mean, variance = together.left_out()
+    mean, variance, _ = together.left_out()
     score = model.family.score(observations.observed, mean, variance, model.parameters)
 
     def slopes(weights: np.ndarray) -> Slopes:

@@ -108,7 +108,7 @@ class Sweeper:
         """Moments (b, 1, C) of the observations `which` (b,), each left out of all rows."""
         family, rows = self.model.family, self.rows
         with one_blas_thread():
-            mean, variance = (part[which] for part in self.together.left_out())
+            mean, variance, quad = (part[which] for part in self.together.left_out())
         left_out = rows.observations.take(which)
         sizes, own = family.sizes(rows.observed), family.sizes(left_out.observed)
         lost = own * np.minimum(left_out.weights, 1.0)[:, None]
@@ -117,7 +117,7 @@ class Sweeper:
             np.add.at(of_group, rows.groups, sizes)
             lost = of_group[rows.groups[left_out.row]]
         near = self._near(rows.inputs[left_out.row], lambda block: self.left_out_ids(which[block], NEAR), left_out)
-        return self._whole(mean, variance, sizes.sum(axis=0) - lost, near, covariance)
+        return self._whole(mean, variance, quad, sizes.sum(axis=0) - lost, near, covariance)
 
     def _near(self, query: np.ndarray, ids: Callable[[slice], np.ndarray], left_out: Observations | None) -> Moments:
         """Moments (b, 1, C) given the nearest NEAR rows alone, whose numbers `ids` finds block by block."""
@@ -128,16 +128,22 @@ class Sweeper:
         return joined(parts)
 
     def _whole(
-        self, mean: np.ndarray, variance: np.ndarray, size: np.ndarray, near: Moments, covariance: bool
+        self,
+        mean: np.ndarray,
+        variance: np.ndarray,
+        quad: np.ndarray,
+        size: np.ndarray,
+        near: Moments,
+        covariance: bool,
     ) -> Moments:
-        """Moments (b, 1, C) given all rows. Their quad is that of all rows, whichever is left out."""
+        """Moments (b, 1, C) given all rows."""
         _refuse_not_finite(mean, variance)
-        found = self.together.found
-        quad = np.broadcast_to(found.quad, mean.shape)
-        parts = (mean, variance, quad, np.broadcast_to(size, (len(mean), size.shape[-1])))
+        size = np.broadcast_to(size, (len(mean), size.shape[-1]))
         between = variance[:, None, :, None] * np.eye(variance.shape[-1]) if covariance else None
-        whole = (part[:, None] for part in parts)
-        return Moments(*whole, near.quad, near.size, between, near.jittered + found.jittered)
+        return Moments(
+            mean[:, None], variance[:, None], quad[:, None], size[:, None], near.quad, near.size, between,
+            near.jittered + self.together.found.jittered,
+        )  # fmt: skip
 
     def new(self, query: np.ndarray, k: int, covariance: bool = False) -> Moments:
         """Moments (b, C) of new rows, inputs (b, d), from their k nearest training rows; one sweep gives everything."""

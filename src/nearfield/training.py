@@ -55,24 +55,26 @@ class Stage:
 
 @dataclass(frozen=True)
 class Race:
-    """One refresh of a stage from two starts, the first one and that of a sample; left-out rows tell which goes on.
+    """Refreshes of a stage from the first start, a single one from that of a sample; left-out rows tell which goes on.
 
-    A sample of a rough function leads astray, so that its start has to be clearly better.
+    A sample of a rough function leads astray, so that its start has to be clearly better than what the first one has
+    become meanwhile.
     """
 
     stage: Stage
 
     def steps(self, schedule: Schedule) -> int:
         """Steps at most."""
-        return 2 * schedule.refresh_every
+        return self.stage.steps(schedule) + schedule.refresh_every
 
     def advance(self, run: Run, schedule: Schedule) -> bool:
-        """A refresh for each start; True: the stage has ended."""
+        """Both runs; True: the stage has ended."""
         rivals, scores = [], []
-        for model in (run.first, run.model):
+        for model, refreshes in ((run.first, self.stage.refreshes), (run.model, 1)):
             rival = Run(model, run.began, run.objective, run.rng)
             rival.judged = run.judged
-            _refresh(rival, self.stage, schedule)
+            for _ in range(refreshes):
+                _refresh(rival, self.stage, schedule)
             rivals.append(rival)
             scores.append(_judged(rival, self.stage.k))
             run.judged = rival.judged

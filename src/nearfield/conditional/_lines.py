@@ -99,7 +99,7 @@ def _solve(factor, lanes):
 
 @compiled(**FLAGS)
 def predict(code, shape, columns, factor, alpha, points, mean, variance, start, stop):
-    """Moments of new rows, blocks start .. stop of LANES each: mean (b, c) and variance (b,), for a kernel of scale one.
+    """Moments of new rows, blocks start .. stop of LANES each: mean (b, c) and variance (b,); a kernel of scale one.
 
     factor (n, n): line j is column j of L, from its diagonal on. alpha (n, c): K^-1 t.
     """

@@ -5,8 +5,8 @@ the rows G that are left out together, by itself or with its group, given all ot
 
     A = (P_GG)^-1     mean = t_G - A alpha_G     covariance = A - diag(v_G)
 
-which is the closed form with k = n - 1 neighbours for every row, at the price of one. With incoming gradients (g_m, g_v)
-by mean and variance, h = A g_m and r = A alpha_G, and those by log |K| and by quad = t' K^-1 t, the gradient is
+which is the closed form with k = n - 1 neighbours for every row, at the price of one. With incoming gradients by mean
+and variance (g_m, g_v), by log |K| and by quad = t' K^-1 t, and with h = A g_m and r = A alpha_G, the gradient is
 
     B_GG = (h r' + r h')/2 - A diag(g_v) A      w_G = -h
     dK = -(P B P + (P w alpha' + alpha w' P)/2) + g_log_det P - g_quad alpha alpha'
@@ -22,6 +22,7 @@ answers have the same bits for any number of threads. A new row's have the same 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,11 +38,12 @@ from nearfield.kernels import Kernel
 _PORTION = 64  # lines of a matrix in one portion of work
 
 
-class LeftOut(NamedTuple):
-    """Moments of every row, left out: mean (n, C) and variance (n, R), for a kernel of scale one."""
+class Given(NamedTuple):
+    """Moments of rows given others: mean and quad (b, C), variance (b, R), for a kernel of scale one."""
 
     mean: np.ndarray
     variance: np.ndarray
+    quad: np.ndarray
 
 
 class Whole:
@@ -89,10 +91,10 @@ class Whole:
     def __len__(self) -> int:
         return len(self._inputs)
 
-    def left_out(self, groups: np.ndarray | None = None) -> LeftOut:
+    def left_out(self, groups: np.ndarray | None = None) -> Given:
         """Every row given all others, or where there are groups (n,), given the rows of other groups."""
-        own = [part.left_out(_members(groups)) for part in self._parts]
-        return LeftOut(np.concatenate([mean for mean, _ in own], axis=1), np.stack([v for _, v in own], axis=1))
+        mean, variance, quad = zip(*(part.left_out(_members(groups)) for part in self._parts), strict=True)
+        return Given(np.concatenate(mean, axis=1), np.stack(variance, axis=1), np.concatenate(quad, axis=1))
 
     def slopes(
         self,
@@ -129,7 +131,7 @@ class Whole:
         summed = by_kernel.sum(axis=0)
         return Slopes(summed[:d], summed[d:], by_targets[None], by_noises[None])
 
-    def predict(self, query: np.ndarray) -> LeftOut:
+    def predict(self, query: np.ndarray) -> Given:
         """Moments of new rows, query (b, d), given all rows: one solve each."""
         query = numbers(query * self._inverse_lengths)
         mean, variance = np.empty((len(query), self.latents)), np.empty((len(query), len(self._parts)))
@@ -138,10 +140,10 @@ class Whole:
             code, shape, columns = self._kernel
             columns = columns if part.there is None else numbers(columns[:, part.there])
             given = (code, shape, columns, part.factor, part.alpha, query, own_mean, own_variance)
-            in_threads(lambda *blocks, given=given: predict(*given, *blocks), -(-len(query) // LANES), 1)  # type: ignore[misc]
+            in_threads(partial(predict, *given), -(-len(query) // LANES), 1)
             count = own_mean.shape[1]
             mean[:, f * count : (f + 1) * count], variance[:, f] = own_mean, own_variance
-        return LeftOut(mean, variance)
+        return Given(mean, variance, np.broadcast_to(self.quad, mean.shape))
 
 
 class _Factor:
@@ -189,26 +191,29 @@ class _Factor:
             in_threads(lambda *part: mirror(own, *part), len(own), _PORTION)
         return self._inverse
 
-    def left_out(self, members: list[np.ndarray] | None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean (n, c) and variance (n,) of every row without itself, or without its group."""
-        n = len(self.targets)
-        mean, variance = np.empty(self.targets.shape), np.empty(n)
+    def left_out(self, members: list[np.ndarray] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean (n, c), variance (n,) and quad (n, c) of every row without itself, or without its group."""
+        mean, variance, lost = np.empty_like(self.targets), np.empty(len(self.targets)), np.empty_like(self.targets)
         alone, blocks = self._blocks(members)
         width = 1 / np.diagonal(self.inverse)[alone]
         mean[alone] = self.targets[alone] - width[:, None] * self.alpha[alone]
-        variance[alone] = width
+        variance[alone], lost[alone] = width, width[:, None] * self.alpha[alone] ** 2
         for rows, wide in blocks:
             mean[rows] = self.targets[rows] - wide @ self.alpha[rows]
-            variance[rows] = np.diagonal(wide)
+            variance[rows], lost[rows] = np.diagonal(wide), np.sum(self.alpha[rows] * (wide @ self.alpha[rows]), axis=0)
         variance = np.maximum(variance - self.noises - self.extra, 0.0)
         if self.there is None:
-            return mean, variance
-        whole_mean, whole_variance = np.empty((self.size, mean.shape[1])), np.empty(self.size)
+            return mean, variance, self.quad - lost
+        whole_mean, whole_variance = np.empty((self.size, self.targets.shape[1])), np.empty(self.size)
         whole_mean[self.there], whole_variance[self.there] = mean, variance
+        quad = np.empty(whole_mean.shape)
+        quad[self.there] = self.quad - lost
         missing = np.setdiff1d(np.arange(self.size), self.there)
-        for row, cross in zip(missing, self._cross, strict=True):
-            whole_mean[row], whole_variance[row] = self._unseen(cross, self._beside(row, members))
-        return whole_mean, whole_variance
+        for row, cross in zip(missing.tolist(), self._cross, strict=True):
+            group = self._beside(row, members)
+            whole_mean[row], whole_variance[row] = self._unseen(cross, group)
+            quad[row] = self.quad - (lost[group[:1]].sum(axis=0) if len(group) else 0.0)
+        return whole_mean, whole_variance, quad
 
     def _unseen(self, cross: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, float]:
         """Mean (c,) and variance of a row that is not there, given all rows that are but for its group."""
@@ -222,8 +227,9 @@ class _Factor:
 
     def _beside(self, row: int, members: list[np.ndarray] | None) -> np.ndarray:
         """Places of the rows that are there and of the group of one that is not."""
-        own = [] if members is None else next(rows for rows in members if row in rows)
-        return np.flatnonzero(np.isin(self.there, own))
+        if members is None or self.there is None:
+            return np.zeros(0, dtype=np.int64)
+        return np.flatnonzero(np.isin(self.there, next(rows for rows in members if row in rows)))
 
     def slopes(
         self,

@@ -28,7 +28,9 @@ Observed = Mapping[str, np.ndarray]
 Parameters = Mapping[str, np.ndarray]
 """Values of learned parameters by name."""
 
-NOISE_FLOOR = 1e-12  # least noise variance, relative to that of the kernel: matrices of smooth functions are near singular
+NOISE_FLOOR = (
+    1e-12  # least noise variance, relative to that of the kernel: matrices of smooth functions are near singular
+)
 
 
 class Parameter(NamedTuple):

@@ -34,13 +34,16 @@ class Noisy(Family):
 
     arrays = MappingProxyType({"y": (), "weight": (), "known_noise": ()})
 
+    floor: float = NOISE_FLOOR
+    """least noise variance, relative to that of the kernel"""
+
     def check(self, observed: Observed) -> None:
         y, weight, known = (observed[name] for name in self.arrays)
         if not (np.isfinite(y).all() and (weight > 0).all() and np.isfinite(known).all() and (known >= 0).all()):
             raise ValueError("finite targets, positive weights and known noise variances of at least 0 are expected.")
 
     def noise(self, parameters: Parameters, scale2: np.ndarray) -> np.ndarray:
-        return np.exp(parameters["log_noise"]) + NOISE_FLOOR * scale2
+        return np.exp(parameters["log_noise"]) + self.floor * scale2
 
     def known_noise(self, observed: Observed) -> np.ndarray:
         return observed["known_noise"][..., None]

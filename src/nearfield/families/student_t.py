@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nearfield import marginals
-from nearfield.families._base import NOISE_FLOOR, Observed, Parameter, Parameters, Score, Sites, SiteSlopes
+from nearfield.families._base import Observed, Parameter, Parameters, Score, Sites, SiteSlopes
 from nearfield.families.gaussian import Noisy
 from nearfield.heads.regression import SMALLEST_DF, RegressionHead
 from nearfield.scaling import Scaling
@@ -30,6 +30,7 @@ class StudentT(Noisy):
     name = "student_t"
     patient = True
     robust = True
+    floor = 1e-8  # sites that nobody doubts would make outliers of all others
     state_size = 1
     parameters = MappingProxyType(
         {
@@ -63,7 +64,7 @@ class StudentT(Noisy):
     def sites(self, observed: Observed, state: np.ndarray, parameters: Parameters, scale2: np.ndarray) -> Sites:
         df, noise = np.exp(parameters["log_df"]), np.exp(parameters["log_noise"])
         widened = (df * noise + state[..., 0]) / (df + 1)  # s^2 / E[lambda]
-        noises = ((widened + observed["known_noise"]) / scale2 + NOISE_FLOOR) / observed["weight"]
+        noises = ((widened + observed["known_noise"]) / scale2 + self.floor) / observed["weight"]
         return Sites(observed["y"][..., None], noises[..., None])
 
     def site_slopes(
