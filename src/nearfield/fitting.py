@@ -46,6 +46,8 @@ _WEIGHED_ROWS = 1500  # left-out rows that tell which of several models is the b
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
 _EXACT_ROWS = 1500  # up to so many rows, all are left out by one factorisation
 _SAMPLES = (250, 500)  # rows of the samples with which training begins
+_SAMPLE_STEPS = 15  # of L-BFGS on samples of a large table but for the first
+_RACE = 2  # refreshes after which the first start and that of a sample are compared
 
 
 @dataclass(frozen=True)
@@ -376,16 +378,17 @@ def schedule_for(
     stages: tuple[Advancing, ...] = batches
     if exact:
         sizes = [*(size for size in _SAMPLES if size <= n / 2), *([n] if exact == "all" else [])]
-        descents = tuple(Descent(size, settings.max_steps, start=i == 0) for i, size in enumerate(sizes))
+        most = settings.max_steps if exact == "all" else min(settings.max_steps, _SAMPLE_STEPS)
+        descents = tuple(Descent(size, settings.max_steps if i == 0 else most, i == 0) for i, size in enumerate(sizes))
         stages = descents if exact == "all" else (*descents, *_raced(batches[0]), *batches[1:])
     return Schedule(stages, settings.batch_size, every, patience=2.0 if patient else 0.0)
 
 
 def _raced(stage: Stage) -> tuple[Advancing, ...]:
-    """A stage whose first half is a race between two starts."""
-    rest = stage.refreshes // 2
-    race = Race(replace(stage, refreshes=stage.refreshes - rest))
-    return (race, replace(stage, refreshes=rest)) if rest else (race,)
+    """A stage that begins with a race between two starts."""
+    race = Race(replace(stage, refreshes=min(stage.refreshes, _RACE)))
+    rest = stage.refreshes - _RACE
+    return (race, replace(stage, refreshes=rest)) if rest > 0 else (race,)
 
 
 def _fingerprint(family: Family, rows: Rows, settings: Settings) -> str:

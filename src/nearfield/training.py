@@ -43,13 +43,11 @@ class Stage:
 
     def advance(self, run: Run, schedule: Schedule) -> bool:
         """One refresh; whether the stage has ended."""
-        if run.progress.refresh == 0:
-            run.scores = _judged(run, self.k)
         _refresh(run, self, schedule)
         run.progress.refresh += 1
-        before, run.scores = run.scores, _judged(run, self.k)
         if run.progress.refresh >= self.refreshes:
             return True
+        before, run.scores = run.scores, _judged(run, self.k)
         return run.progress.refresh >= 2 and _settled(before, run.scores, schedule.patience)
 
 
@@ -80,7 +78,7 @@ class Race:
             run.judged = rival.judged
             run.progress.take_over(rival.progress)
         gain = scores[1] - scores[0]
-        clear = float(gain.mean()) > max(_CLEAR_GAIN, 2 * float(gain.std()) / math.sqrt(len(gain)))
+        clear = float(gain.mean()) > max(_CLEAR_GAIN, float(gain.std()) / math.sqrt(len(gain)))
         best = rivals[clear]
         run.model, run.adam, run.state = best.model, best.adam, best.state
         return True
@@ -173,7 +171,7 @@ class Run:
     def __post_init__(self) -> None:
         self.first = self.model
         self.judged: np.ndarray | None = None  # numbers of the observations by which progress is judged
-        self.scores = np.zeros(0)  # theirs, before the refresh that is to come
+        self.scores = np.zeros(0)  # theirs, after the last refresh
         self.state = self.began.state.copy()
         self.described: dict[str, Parameter] = self.model.described()
 
