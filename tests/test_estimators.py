@@ -156,8 +156,8 @@ def test_left_out_predictions_are_those_of_a_model_without_the_row():
 
 
 def test_k_is_chosen_said_and_within_reach(arm, model):
-    assert 4 <= model.k_ <= 512
-    assert f"k = {model.k_}: left-out RMSE" in str(model.summary_)
+    assert model.k_ == len(arm[0]) - 1
+    assert f"k = {model.k_}: all other rows" in str(model.summary_)
     assert model.summary_.as_dict()["k"] == model.k_
     fixed = quick(k=7).fit(*arm[:2])
     assert fixed.k_ == 7

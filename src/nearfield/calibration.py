@@ -47,7 +47,7 @@ def most_neighbours(matrix_rows: int = 1, own_factors: bool = False) -> int:
 
     own_factors: whether each of several latent functions has a factorisation of its own.
     """
-    most = MOST_NEIGHBOURS // 2 if own_factors else MOST_NEIGHBOURS
+    most = MOST_NEIGHBOURS // 4 if own_factors else MOST_NEIGHBOURS
     return most if matrix_rows == 1 else min(most, max(_LARGEST_BLOCK // matrix_rows, _FEWEST_MOST))
 
 

@@ -314,7 +314,8 @@ class _Learner:
         calibrated, outer, sweeper = self.settings.predictive == "calibrated", None, trained.sweeper
         rows, n = sweeper.rows, len(sweeper.rows)
         exact = _exactly(sweeper.model, n, self.settings) == "all" and trained.progress.steps > 0
-        if calibrated and exact and n < _ROWS_A_COLUMN * _varying(rows.inputs):
+        few = rows.observations.weights.sum() < _ROWS_A_COLUMN * _varying(rows.inputs)
+        if calibrated and exact and few:
             outer = outer_moments(sweeper.model, rows, self.rng)
         return calibrate(sweeper, sample, counted, self.settings.k, calibrated, self.unit, outer)
 
@@ -429,8 +430,8 @@ def _warn_of_few_rows(n: int, columns: int) -> None:
     if n < _ROWS_A_COLUMN * columns:
         many = f"{columns:,} column{'s' if columns > 1 else ''}"
         warnings.warn(
-            f"{n:,} rows are few for {many}: length scales may follow chance, left-out scores then look too good and "
-            f"error bars are too narrow. Leave out columns that cannot matter, or have {_ROWS_A_COLUMN} rows a column.",
+            f"{n:,} rows are few for {many}: length scales may follow chance, and predictions and error bars suffer. "
+            f"Leave out columns that cannot matter, or have {_ROWS_A_COLUMN} rows a column.",
             stacklevel=4,
         )
 

@@ -168,10 +168,23 @@ def length_prior(log_lengths: np.ndarray, spread: float) -> tuple[float, np.ndar
     return float(np.log1p(off**2).sum()), 2 * off / (1 + off**2) / spread
 
 
+def scale_prior(log_scale: np.ndarray, spread: float) -> tuple[float, np.ndarray]:
+    """Minus the log density of a half-normal prior of that spread on kernel scales, by their logarithms (S,).
+
+    Smooth functions can be had with any scale that goes with long enough length scales, but what is predicted far from
+    all rows depends on it: where that matters, the smallest that will do is right.
+    """
+    squares = np.exp(2 * log_scale) / spread**2
+    return 0.5 * float(squares.sum()), squares
+
+
 def prior(model: Model) -> tuple[float, dict[str, Any]]:
     """Minus the log density of all priors, one term for the whole data set, and its slopes by the parameters."""
     value, slopes = model.mean.penalty(model.parameters)
-    if model.family.length_spread is None:
-        return value, slopes
-    more, by_lengths = length_prior(model.parameters["log_lengths"], model.family.length_spread)
-    return value + more, added(slopes, {"log_lengths": by_lengths})
+    if model.family.length_spread is not None:
+        more, by_lengths = length_prior(model.parameters["log_lengths"], model.family.length_spread)
+        value, slopes = value + more, added(slopes, {"log_lengths": by_lengths})
+    if model.family.scale_spread is not None:
+        more, by_scale = scale_prior(model.parameters["log_scale"], model.family.scale_spread)
+        value, slopes = value + more, added(slopes, {"log_scale": by_scale})
+    return value, slopes

@@ -210,6 +210,8 @@ class Family(ABC):
     """kernel scales that are learned, S: one for each latent function, or one for all"""
     initial_scale: float = 1.0
     """where they start"""
+    scale_spread: float | None = None
+    """spread of the half-normal prior on kernel scales, see `objectives.scale_prior`; None for none"""
     length_spread: float | None = None
     """spread of the prior on log length scales, see `objectives.length_prior`; None for none"""
     patient: bool = False

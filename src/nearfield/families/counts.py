@@ -69,6 +69,7 @@ class Counts(Family):
     kind = "count"
     auxiliaries = SITES
     patient = True
+    scale_spread = 2.0  # far from all rows the expected count is exp(scale^2 / 2) times the usual one
     state_size = 1
     scores = CountScores
     dispersed = False
