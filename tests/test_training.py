@@ -21,7 +21,19 @@ from nearfield.model import Model, bounded
 from nearfield.objectives import LEAVE_ONE_OUT, conditional_score, length_prior
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
-from nearfield.training import Adam, Progress, Run, Schedule, Stage, _draw_batches, _record, restore, snapshot, train
+from nearfield.training import (
+    Adam,
+    Progress,
+    Race,
+    Run,
+    Schedule,
+    Stage,
+    _draw_batches,
+    _record,
+    restore,
+    snapshot,
+    train,
+)
 
 torch.set_num_threads(1)
 
@@ -236,12 +248,37 @@ def test_training_and_settling_do_not_change_the_rows_they_were_given(which):
 # --- the loop -------------------------------------------------------------------------------------------------------
 
 
-def test_a_stage_ends_when_the_score_is_flat():
+def test_a_stage_ends_when_the_same_rows_are_predicted_no_better():
     long = Schedule((Stage(1e-9, 16, 50),), batch_size=32, refresh_every=5)
     run = trained(make_rows(), long)
     assert run.progress.steps == 2 * 5  # two refreshes are needed to see that nothing improves
-    patient = trained(make_rows(), replace(long, margin=-100.0))
+    patient = trained(make_rows(), replace(long, patience=100.0))
     assert patient.progress.steps == long.most_steps
+
+
+def test_slow_progress_is_not_called_settled():
+    """Steps so small that the scores of different rows hide what they gain: those of the same rows show it."""
+    slow = Schedule((Stage(1e-3, 16, 8),), batch_size=32, refresh_every=10)
+    run = trained(make_rows(), slow)
+    differences = np.diff(run.progress.scores)
+    assert (differences < np.hypot(run.progress.errors[1:], run.progress.errors[:-1])).any()
+    assert run.progress.steps == slow.most_steps
+
+
+def test_of_two_starts_the_one_that_left_out_rows_prefer_goes_on():
+    rows = make_rows()
+    start = new_model()
+    far = start.with_parameters({**start.parameters, "log_noise": np.asarray(np.log(9.0))})
+    near = trained(rows, Schedule((Stage(0.05, 16, 6),), batch_size=64)).model
+    short = Schedule((Race(Stage(1e-6, 16, 2)),), batch_size=32, refresh_every=2)
+    for first, sample, expected in ((far, near, near), (near, far, near)):
+        run = new_run(rows)
+        run.first, run.model = first, sample
+        train(run, short)
+        assert run.progress.steps == short.most_steps == 6
+        assert float(run.model.parameters["log_noise"]) == pytest.approx(
+            float(expected.parameters["log_noise"]), abs=1e-3
+        )
 
 
 def test_steps_that_are_not_finite_are_rejected_and_counted():
@@ -267,7 +304,7 @@ def test_hyper_parameters_stay_inside_their_bounds():
         kept = bounded({name: np.full(p.shape, far) for name, p in described.items()}, described)
         assert all((kept[name] == getattr(p, end)).all() for name, p in described.items())
         assert all(kept[name].shape == p.shape for name, p in described.items())
-    fast = trained(make_rows(60), Schedule((Stage(1.0, 8, 6),), refresh_every=10, margin=-1e9))
+    fast = trained(make_rows(60), Schedule((Stage(1.0, 8, 6),), refresh_every=10, patience=1e9))
     for name, p in fast.model.described().items():
         assert ((p.low <= fast.model.parameters[name]) & (fast.model.parameters[name] <= p.high)).all()
 
@@ -308,7 +345,19 @@ def test_schedule_ramps_k_and_lowers_the_step_size():
     assert {s.k for s in schedule_for(Settings(), 50).stages} == {128}
     for steps in (1, 3, 49, 50, 99, 100, 149, 610):
         assert steps - 50 < schedule_for(Settings(max_steps=steps), 10_000).most_steps <= steps
-    assert schedule_for(Settings(), 10_000, patient=True).margin < 0
+    assert schedule_for(Settings(), 10_000, patient=True).patience > 0
+
+
+def test_small_tables_are_trained_on_all_rows_and_large_ones_begin_with_samples():
+    small = schedule_for(Settings(), 1200, exact="all").stages
+    assert [stage.rows for stage in small] == [250, 500, 1200]
+    assert [stage.start for stage in small] == [True, False, False]
+    (tiny,) = schedule_for(Settings(max_steps=7), 80, exact="all").stages
+    assert (tiny.rows, tiny.iterations, tiny.start) == (80, 7, True)
+    large = schedule_for(Settings(), 10_000, exact="sample")
+    kinds = [type(stage).__name__ for stage in large.stages]
+    assert kinds == ["Descent", "Descent", "Race", "Stage", "Stage", "Stage"]
+    assert sum(stage.refreshes for stage in large.stages[3:]) == 12 - large.stages[2].stage.refreshes
 
 
 # --- the sweep ------------------------------------------------------------------------------------------------------
