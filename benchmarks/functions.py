@@ -1,17 +1,23 @@
 """Smooth functions with known truth, as people have who emulate simulators: against scikit-learn's exact GP.
 
-    python benchmarks/functions.py [--rows 100 500 2000] [--noise 0 0.01 0.1] [--function NAME ..] [--seeds 3] [--alone]
+    python benchmarks/functions.py [--rows 100 500 2000] [--noise 0 0.01 0.1] [--function NAME ..] [--seeds 1] [--alone]
 
 Each function is sampled at random points of its domain; noise is a share of the spread of its values. Both models are
-fitted in this process, in turns. Prints the RMSE to the noise-free truth at new points as a ratio to that of
-`GaussianProcessRegressor` (anisotropic Matern 5/2 and white noise), the time as such a ratio, and how many of the new
-observations, and of the true values, lie inside of our 90 % intervals. scikit-learn stops at 2,000 rows: above that,
-and with --alone everywhere, ours is run alone; `against_old.py functions` compares with an older version.
+fitted in this process, one after the other. Prints the RMSE to the noise-free truth at new points as a ratio to that of
+`GaussianProcessRegressor` (anisotropic Matern 5/2 and white noise), the time of the fit as such a ratio, and how many
+of the new observations, and of the true values, lie inside of our 90 % intervals. scikit-learn is run up to 2,000 rows,
+for which it takes minutes: above that, and with --alone everywhere, ours is run alone. With --old, ours is also run
+with the package of another checkout, named by NEARFIELD_OLD as for `against_old.py`, in processes of their own.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
+import os
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -166,3 +172,76 @@ def ours(d: Data) -> dict[str, float]:
         low, high = model.predict_interval(d.X_new, coverage=0.9, uncertainty=kind)
         found[kind] = float(np.mean((low <= values) & (values <= high)))
     return found | {"k": model.k_, "steps": model.summary_.steps}
+
+
+def old(cell: tuple[str, float, int, int]) -> dict[str, float]:
+    """The same fit with the package of the older checkout."""
+    checkout = os.environ["NEARFIELD_OLD"]
+    code = f"import json, functions as f; print(json.dumps(f.ours(f.data(*{cell!r}))))"
+    paths = os.pathsep.join([os.path.join(checkout, "src"), os.path.dirname(os.path.abspath(__file__))])
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env={**os.environ, "PYTHONPATH": paths, "NUMBA_CACHE_DIR": os.path.join(checkout, ".numba")},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[100, 500, 2000])
+    parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.01, 0.1])
+    parser.add_argument("--function", nargs="+", default=list(FUNCTIONS), choices=list(FUNCTIONS))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--alone", action="store_true", help="without scikit-learn")
+    parser.add_argument("--old", action="store_true", help="with the package of NEARFIELD_OLD, too")
+    args = parser.parse_args()
+    for n in (60, 600, 4000):
+        ours(data("smooth", 0.1, n, 0))  # compiles
+    heading = (
+        "rows",
+        "noise",
+        "function",
+        "RMSE",
+        "over theirs",
+        "over old",
+        "noisy covered",
+        "true covered",
+        "k",
+        "s",
+    )
+    print("| " + " | ".join((*heading, "of theirs")) + " |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    ratios: dict[tuple[int, float], list[tuple[float, ...]]] = {}
+    for n in args.rows:
+        for noise in args.noise:
+            for name in args.function:
+                for seed in range(args.seeds):
+                    d = data(name, noise, n, seed)
+                    us, nan = ours(d), float("nan")
+                    them = {"rmse": nan, "seconds": nan} if args.alone or n > MOST_EXACT else theirs(d)
+                    before = old((name, noise, n, seed)) if args.old else {"rmse": nan}
+                    own = (us["rmse"] / them["rmse"], us["rmse"] / before["rmse"], us["seconds"] / them["seconds"])
+                    ratios.setdefault((n, noise), []).append((*own, us["observation"], us["latent"]))
+                    print(
+                        f"| {n} | {noise:g} | {name} | {us['rmse']:.4g} | {own[0]:.2f} | {own[1]:.2f} "
+                        f"| {us['observation']:.3f} | {us['latent']:.3f} | {us['k']} | {us['seconds']:.2f} "
+                        f"| {own[2]:.3f} |",
+                        flush=True,
+                    )
+    print("\n| rows | noise | RMSE over theirs: mean, most | over old: mean, most | time of theirs | noisy | true |")
+    print("|---|---|---|---|---|---|---|")
+    for (n, noise), rows in ratios.items():
+        table = np.array(rows)
+        mean, most = table.mean(axis=0), table.max(axis=0)
+        print(
+            f"| {n} | {noise:g} | {mean[0]:.3f}, {most[0]:.2f} | {mean[1]:.3f}, {most[1]:.2f} | {mean[2]:.3f} "
+            f"| {mean[3]:.3f} | {mean[4]:.3f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

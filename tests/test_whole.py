@@ -7,6 +7,7 @@ import pytest
 from family_examples import CASES, case, covariances, model_of
 from scipy.stats import multivariate_normal
 
+from nearfield import GPRegressor
 from nearfield._types import Neighbourhood
 from nearfield.conditional import condition
 from nearfield.conditional.whole import Whole
@@ -163,3 +164,49 @@ def test_the_objective_is_that_of_all_other_rows_as_neighbours(which, groups, me
         assert by.keys() == expected.keys()
         for name in by:
             np.testing.assert_allclose(by[name], expected[name], rtol=1e-7, atol=1e-8, err_msg=f"{word}, {name}")
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["shared-noise", "own-noise"])
+@pytest.mark.parametrize("n", [3, 64, 100, 150, 192])
+def test_a_factor_that_was_extended_has_the_bits_of_a_new_one(n, several):
+    rng = np.random.default_rng(0)
+    X, t = rng.standard_normal((200, 3)), rng.standard_normal((200, 2))
+    v = rng.uniform(0.05, 0.2, (200, 2 if several else 1))
+    constants = (KERNELS["matern52"], np.zeros(3), np.zeros(0))
+    new, query = Whole(*constants, X, t, v), rng.standard_normal((9, 3))
+    short = Whole(*constants, X[:n], t[:n], v[:n])
+    longer = Whole(*constants, X, t, v, earlier=short)
+    for one, other in zip(new.predict(query), longer.predict(query), strict=True):
+        assert np.array_equal(one, other)
+    for one, other in zip(new.left_out(), longer.left_out(), strict=True):
+        assert np.array_equal(one, other)
+    reference = Whole(*constants, X, t, v, differentiate=True).left_out()  # factorised at once
+    np.testing.assert_allclose(longer.left_out().mean, reference.mean, atol=1e-10)
+
+
+def test_a_factor_that_cannot_be_extended_is_made_anew():
+    X, v = np.random.default_rng(0).standard_normal((130, 2)), np.full((130, 1), 0.1)
+    v[129] = -0.95  # not positive definite any more
+    t = np.sin(X[:, :1])
+    constants = (KERNELS["matern32"], np.zeros(2), np.zeros(0))
+    longer = Whole(*constants, X, t, v, earlier=Whole(*constants, X[:100], t[:100], v[:100]))
+    new = Whole(*constants, X, t, v)
+    assert longer.jittered > 0
+    assert np.array_equal(longer.predict(X).mean, new.predict(X).mean)
+
+
+def test_an_updated_model_predicts_as_the_loaded_one(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(300)
+    model = GPRegressor(max_steps=20, random_state=0).fit(X[:200], y[:200])
+    model.predict(X)  # the factor is there
+    model.update(X[200:290], y[200:290])
+    model.predict(X)
+    model.update(X[290:], y[290:])
+    assert model.k_ == 299
+    with pytest.warns(UserWarning, match="training rows"):
+        model.save(tmp_path / "model.nearfield")
+    loaded = GPRegressor.load(tmp_path / "model.nearfield")
+    assert np.array_equal(model.predict(X), loaded.predict(X))
+    assert np.array_equal(model.loo_.mean, loaded.loo_.mean)

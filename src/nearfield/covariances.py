@@ -92,9 +92,18 @@ class Covariance(ABC):
         """Moments given the first ks (q,) neighbours, or all k."""
 
     def together(
-        self, parameters: Parameters, inputs: np.ndarray, targets: np.ndarray, noises: np.ndarray, differentiate: bool
+        self,
+        parameters: Parameters,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        noises: np.ndarray,
+        differentiate: bool,
+        earlier: Together | None = None,
     ) -> Together:
-        """All rows (n, d), with targets (n, C) and noises (n, R), factorised together; where `matrix_rows` is one."""
+        """All rows (n, d), with targets (n, C) and noises (n, R), factorised together; where `matrix_rows` is one.
+
+        earlier: the first of them with the same parameters, which are then extended.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no closed form of all rows at once.")
 
     def _shared(self, kernels: tuple[int, ...]) -> dict[str, Parameter]:
@@ -186,10 +195,18 @@ class Shared(Covariance):
         return _SharedCentred(self, parameters, neighbourhood, ks, differentiate)
 
     def together(
-        self, parameters: Parameters, inputs: np.ndarray, targets: np.ndarray, noises: np.ndarray, differentiate: bool
+        self,
+        parameters: Parameters,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        noises: np.ndarray,
+        differentiate: bool,
+        earlier: Together | None = None,
     ) -> Together:
         kernel = (self.kernel, parameters["log_lengths"], parameters["log_shape"])
-        return Together(self.scale2(parameters), [Whole(*kernel, inputs, targets, noises, differentiate=differentiate)])
+        before = None if earlier is None else earlier.parts[0]
+        whole = Whole(*kernel, inputs, targets, noises, differentiate=differentiate, earlier=before)
+        return Together(self.scale2(parameters), [whole])
 
 
 class _SharedCentred(Centred):
@@ -233,13 +250,20 @@ class PerLatent(Covariance):
         return _PerLatentCentred(self, parameters, neighbourhood, ks, differentiate)
 
     def together(
-        self, parameters: Parameters, inputs: np.ndarray, targets: np.ndarray, noises: np.ndarray, differentiate: bool
+        self,
+        parameters: Parameters,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        noises: np.ndarray,
+        differentiate: bool,
+        earlier: Together | None = None,
     ) -> Together:
         parts = []
         for c, lengths in enumerate(parameters["log_lengths"]):
             r = min(c, noises.shape[1] - 1)
             kernel, own = (self.kernel, lengths, parameters["log_shape"]), (targets[:, c : c + 1], noises[:, r : r + 1])
-            parts.append(Whole(*kernel, inputs, *own, differentiate=differentiate))
+            before = None if earlier is None else earlier.parts[c]
+            parts.append(Whole(*kernel, inputs, *own, differentiate=differentiate, earlier=before))
         return Together(self.scale2(parameters), parts)
 
 

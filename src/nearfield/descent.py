@@ -182,10 +182,11 @@ def _minimise(model: Model, rows: Rows, iterations: int) -> tuple[Model, float, 
             return _REFUSED, np.zeros(len(vector))
         return loss, gradient
 
+    small = _SMALL_GAIN / float(rows.observations.weights.sum())
     bounds = [(p.low, p.high) for name, p in described.items() for _ in range(sizes[name])]
     best = scipy.optimize.minimize(
         function, packed(model.parameters), jac=True, method="L-BFGS-B", bounds=bounds,
-        options={"maxiter": iterations, "maxcor": 20, "ftol": _SMALL_GAIN / len(rows), "gtol": 1e-6},
+        options={"maxiter": iterations, "maxcor": 20, "ftol": small, "gtol": 1e-6},
     )  # fmt: skip
     loss = float(best.fun)
     return unpacked(best.x), math.inf if loss >= _REFUSED else loss, int(best.nit), jittered

@@ -133,13 +133,15 @@ class Latent:
 class AllRows:
     """The latent functions given all rows, by one factorisation: rows left out, new rows, and their slopes."""
 
-    def __init__(self, model: Model, rows: Rows, differentiate: bool = False) -> None:
+    def __init__(self, model: Model, rows: Rows, differentiate: bool = False, earlier: AllRows | None = None) -> None:
+        """earlier: the first of the rows, with the same site state and parameters, whose factorisation is extended."""
         self.model, self.rows = model, rows
         self._sites = model.family.sites(rows.observed, rows.state, model.parameters, model.scale2)
         targets = self._sites.targets - model.mean.at(rows.inputs, model.parameters)
         self.found: Together = model.covariance.together(
-            model.parameters, rows.inputs, targets, self._sites.noises, differentiate
-        )
+            model.parameters, rows.inputs, targets, self._sites.noises, differentiate,
+            None if earlier is None else earlier.found,
+        )  # fmt: skip
 
     @cached_property
     def _cavities(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

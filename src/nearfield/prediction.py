@@ -75,11 +75,14 @@ class Predictor:
         family = self.model.family.with_rows(more.observed)
         model = replace(self.model, family=family)
         rows = self.rows.followed_by(more, family)
-        longer = Predictor(model, rows, self._more_neighbours(len(rows)), self.head)
-        state, _ = longer._sweeper.settled(longer.k, np.arange(len(self.rows), len(rows)))
-        if state is rows.state:
-            return longer
-        return Predictor(model, rows.with_state(state), longer.k, self.head)
+        k, sweeper = self._more_neighbours(len(rows)), vars(self).get("_sweeper")
+        longer = Predictor(model, rows, k, self.head)
+        state, _ = longer._sweeper.settled(k, np.arange(len(self.rows), len(rows)))
+        if state is not rows.state:
+            longer = Predictor(model, rows.with_state(state), k, self.head)
+        if sweeper is not None and longer._sweeper.whole(k):
+            vars(longer)["_sweeper"] = Sweeper(model, longer.rows, sweeper.factorised)
+        return longer
 
     def _more_neighbours(self, n: int) -> int:
         """The number of neighbours when there are n rows."""

@@ -24,9 +24,11 @@ _MOST_SWEEPS, _SETTLED = 20, 1e-3  # for the site state; relative change of a sw
 class Sweeper:
     """A model, the rows that may be neighbours and the index that finds them under the model's length scales."""
 
-    def __init__(self, model: Model, rows: Rows) -> None:
+    def __init__(self, model: Model, rows: Rows, earlier: AllRows | None = None) -> None:
+        """earlier: the first of the rows, factorised together before, if they were."""
         self.model = model
         self.rows = rows
+        self._earlier = earlier
         self.lengths = model.search_lengths
 
     @cached_property
@@ -38,7 +40,15 @@ class Sweeper:
     def together(self) -> AllRows:
         """All rows, factorised together."""
         with one_blas_thread():
-            return AllRows(self.model, self.rows)
+            found = AllRows(self.model, self.rows, earlier=self._earlier)
+        self._earlier = None
+        return found
+
+    @property
+    def factorised(self) -> AllRows | None:
+        """All rows, or the first of them, if they have been factorised together by now."""
+        found: AllRows | None = vars(self).get("together", self._earlier)
+        return found
 
     def with_state(self, state: np.ndarray) -> Sweeper:
         """The same index for the same rows with another site state (n, A)."""

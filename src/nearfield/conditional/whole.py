@@ -50,7 +50,8 @@ class Whole:
     """All rows (n, d) with targets (n, C) and noises (n, R), R = 1 or C, factorised together.
 
     quad (C,): t' K^-1 t; log_det (R,): of K; jittered: factorisations that needed a larger diagonal.
-    differentiate: keep what `slopes` needs.
+    differentiate: keep what `slopes` needs. earlier: the first of these rows, with the same kernel, as they were
+    factorised before: theirs is then extended, to the same bits as if it had not been there.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Whole:
         noises: np.ndarray,
         *,
         differentiate: bool = False,
+        earlier: Whole | None = None,
     ) -> None:
         check_shapes(kernel, np.asarray(log_shape))
         if len(targets) != len(inputs) or noises.shape not in (targets.shape, (len(targets), 1)):
@@ -77,19 +79,39 @@ class Whole:
         kept = n if differentiate else 1
         self._slopes = np.empty((kept, n)), np.empty((kept if kernel.shapes else 1, n))
         self._shapes, self._differentiate = len(kernel.shapes), differentiate
-        correlations = np.empty((n, n))
-        in_threads(lambda *part: correlate(*self._kernel, points, correlations, *self._slopes, *part), n, _PORTION)
-        count = self.latents // factors
-        self._parts = [
-            _Factor(correlations, targets[:, f * count : (f + 1) * count], noises[:, f], last=f + 1 == factors)
-            for f in range(factors)
-        ]
+        count, known = self.latents // factors, 0
+        if earlier is not None and not differentiate and earlier._extends_to(targets, noises):
+            known = len(earlier) // _PORTION * _PORTION  # whole portions: what is behind them depends on the end
+        correlations = self._correlated(points, known)
+        self._parts: list[_Factor] = []
+        for f in range(factors):
+            own = targets[:, f * count : (f + 1) * count], noises[:, f]
+            before = earlier._parts[f].factor if earlier is not None and known else None
+            part = _Factor(correlations, *own, f + 1 == factors, not differentiate, before, known)
+            if part.failed and known:  # what was left out of the matrix is needed after all
+                part = _Factor(self._correlated(points, 0), *own, True, True)
+            self._parts.append(part)
         self.quad = np.concatenate([part.quad for part in self._parts])
         self.log_det = np.array([part.log_det for part in self._parts])
         self.jittered = sum(part.jittered for part in self._parts)
 
     def __len__(self) -> int:
         return len(self._inputs)
+
+    def _correlated(self, points: np.ndarray, known: int) -> np.ndarray:
+        """Correlations (n, n) of all rows; those of the first `known` among each other are not filled in."""
+        n = len(points)
+        found, lines = np.empty((n, n)), numbers(points[known:])
+        own = found[known:]
+        in_threads(lambda *part: correlate(*self._kernel, lines, own, *self._slopes, *part), n - known, _PORTION)
+        found[:known, known:] = own[:, :known].T
+        return found
+
+    def _extends_to(self, targets: np.ndarray, noises: np.ndarray) -> bool:
+        """Whether more rows can simply follow: as many factors, nothing missing, no jitter."""
+        alike = len(self._parts) == noises.shape[1] and self.latents == targets.shape[1] and len(self) <= len(targets)
+        usual = all(part.there is None and part.extra == 0 and not part.failed for part in self._parts)
+        return alike and usual and not self._differentiate and bool(np.isfinite(noises).all())
 
     def left_out(self, groups: np.ndarray | None = None) -> Given:
         """Every row given all others, or where there are groups (n,), given the rows of other groups."""
@@ -152,7 +174,18 @@ class _Factor:
     factor: line j is column j of the Cholesky factor L, from its diagonal on; alpha: K^-1 t.
     """
 
-    def __init__(self, correlations: np.ndarray, targets: np.ndarray, noises: np.ndarray, last: bool) -> None:
+    def __init__(
+        self,
+        correlations: np.ndarray,
+        targets: np.ndarray,
+        noises: np.ndarray,
+        last: bool,
+        by_portions: bool,
+        before: np.ndarray | None = None,
+        known: int = 0,
+    ) -> None:
+        """last: whether the correlations may be written over. by_portions: so that more rows can follow; before: the
+        factor of the first rows, of which `known` stay."""
         there = np.isfinite(noises)
         self.there = None if there.all() else np.flatnonzero(there)
         self.size = len(noises)
@@ -165,14 +198,16 @@ class _Factor:
             own = correlations if self.there is None else correlations[np.ix_(self.there, self.there)]
             own = own if last and self.there is None and extra == 0 else own.copy()
             own.flat[:: len(own) + 1] = 1 + noises + extra
-            factor, info = lapack.dpotrf(own.T, lower=1, clean=0, overwrite_a=1)
-            if info == 0 or extra >= MOST_JITTER or not np.isfinite(noises).all():
+            if before is not None:
+                own[:known, :known] = before[:known, :known]
+            self.failed = not (_in_portions(own, known) if by_portions else _at_once(own))
+            if not self.failed or extra >= MOST_JITTER or known or not np.isfinite(noises).all():
                 break
             if own is correlations:  # half of it is spoiled
                 mirror_upper(correlations)
             extra, self.jittered = max(JITTER, extra * 10), self.jittered + 1
-        self.factor = factor.T
-        if info != 0:
+        self.factor = own
+        if self.failed:
             self.factor.fill(np.nan)
         self.extra = extra
         self.alpha = _solved(self.factor, self.targets)
@@ -308,6 +343,36 @@ class _Factor:
         for rows in members:
             own = place[rows]
             yield own[own >= 0]
+
+
+def _at_once(a: np.ndarray) -> bool:
+    """The Cholesky factor L of a symmetric matrix in its place, line j being column j of L; False if there is none."""
+    factor, info = lapack.dpotrf(a.T, lower=1, clean=0, overwrite_a=1)
+    if factor.base is not a and not np.shares_memory(factor, a):
+        a[...] = factor.T
+    return bool(info == 0)
+
+
+def _in_portions(a: np.ndarray, known: int) -> bool:
+    """The same, some lines at a time from line `known` on: what a portion becomes does not depend on later ones."""
+    for start in range(known, len(a), _PORTION):
+        own = slice(start, min(start + _PORTION, len(a)))
+        for first in range(0, start, _PORTION):
+            rows = slice(first, first + _PORTION)
+            rest = a[rows, own] - a[:first, rows].T @ a[:first, own]
+            a[rows, own] = _lower_solved(a[rows, rows], rest)
+        corner = a[own, own] - a[:start, own].T @ a[:start, own]
+        factor, info = lapack.dpotrf(corner, lower=1, clean=1)
+        if info != 0:
+            return False
+        a[own, own] = factor.T
+    return True
+
+
+def _lower_solved(factor: np.ndarray, sides: np.ndarray) -> np.ndarray:
+    """L^-1 of the sides, with line j of `factor` being column j of L."""
+    found, _ = lapack.dtrtrs(np.asfortranarray(factor.T), sides, lower=1)
+    return np.asarray(found)
 
 
 def _members(groups: np.ndarray | None) -> list[np.ndarray] | None:
