@@ -20,6 +20,8 @@ _LADDER = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 10
 _ROUNDS = ((512, 2000), (MOST_NEIGHBOURS, 250))  # dearer sweeps: neighbours at most, and left-out rows that will do
 _KEPT_ROWS = 2000  # left-out rows of the dearest sweep, once it is known to pay
 FREE = 512  # neighbours with which 10^5 predictions take a minute or so: their cost is not counted
+EXACT_ROWS = 1500  # up to so many rows, training leaves all of them out by one factorisation
+_CLEAR = 0.02  # accuracy by which fewer neighbours must be better than all rows
 _PRICE = 0.04  # accuracy that more must earn for each time the work doubles
 
 
@@ -91,10 +93,11 @@ def calibrate(
         jittered += moments.jittered
         return trials(model.family.left_out(ks, moments, observations, noise), ks, calibrator)
 
-    found, reason = _tried(tried, k, sweeper, calibrator, len(sample))
+    found, first, reason = _tried(tried, k, sweeper, calibrator, len(sample))
     choice = choose_k(found, calibrator, matrix_rows)
-    left_out = found[choice.k].rows
-    head = calibrator.finish(left_out, choice.head)
+    kept = first.get(choice.k, found[choice.k])  # of all left-out rows, where these were tried with it
+    left_out = kept.rows
+    head = calibrator.finish(left_out, kept.head)
     choice = replace(choice, head=head, reason=reason or choice.reason)
     return Calibrated(choice, calibrator.scores(left_out, head), jittered)
 
@@ -119,22 +122,29 @@ def trials(left_out: Any, ks: np.ndarray, calibrator: Calibrator) -> dict[int, T
 
 def _tried(
     tried: Callable[..., dict[int, Trial]], k: int | str, sweeper: Sweeper, calibrator: Calibrator, n_sample: int
-) -> tuple[dict[int, Trial], str]:
-    """The numbers of neighbours that are worth trying, in a few rounds, and why there was no choice, if so.
+) -> tuple[dict[int, Trial], dict[int, Trial], str]:
+    """The numbers of neighbours to choose from, those of the first round, and why there was no choice, if so.
 
     A sweep with few neighbours is cheap; a dearer one with some of the rows follows only where the largest of these
     were the best, and where the last step up the ladder makes it likely to pay. It tries the better ones of before
-    again, so that the same rows judge them.
+    again, so that the same rows judge them. All rows, where they can be factorised together, are chosen unless fewer
+    are clearly better; tables that were trained with all rows need not ask.
     """
     n_others, model = len(sweeper.rows) - 1, sweeper.model
     matrix_rows = model.covariance.matrix_rows
     if isinstance(k, int):
-        return tried(np.array([k])), "as asked for"
-    if n_others <= all_rows(matrix_rows) or sweeper.whole(n_others):
-        return tried(np.array([max(n_others, 1)])), "all other rows"
-    every = candidate_ks(n_others, matrix_rows, model.family.own_factors)
-    top = all_rows(matrix_rows)
-    found = tried(every[every <= top])
+        return tried(np.array([k])), {}, "as asked for"
+    every, top = candidate_ks(n_others, matrix_rows, model.family.own_factors), all_rows(matrix_rows)
+    together = sweeper.whole(n_others)
+    if n_others <= top or (together and n_others < EXACT_ROWS):
+        return tried(np.array([max(n_others, 1)])), {}, "all other rows"
+    if together:
+        found = tried(np.append(every[every <= top], n_others))
+        curve = choose_k(found, calibrator, matrix_rows).curve
+        if curve[n_others] > max(curve.values()) - _CLEAR:
+            return {n_others: found[n_others]}, {}, ""
+        return found, {}, ""
+    found = first = tried(every[every <= top])
     for high, n_rows in _ROUNDS:
         ks = every[(every > top / 4) & (every <= high)]
         if ks[-1] <= top or not _may_pay(found, int(ks[-1]), calibrator, matrix_rows):
@@ -145,7 +155,7 @@ def _tried(
                 break
             further = tried(ks, slice(None, None, -(-n_sample // _KEPT_ROWS)))
         found, top = further, high
-    return found, ""
+    return found, first, ""
 
 
 def _may_pay(found: Mapping[int, Trial], k: int, calibrator: Calibrator, matrix_rows: int) -> bool:
@@ -202,9 +212,13 @@ def _curve(tried: Mapping[int, Trial], calibrator: Calibrator) -> dict[int, floa
 def _price(k: int, matrix_rows: int) -> float:
     """What k neighbours must earn over those that cost nothing."""
     work = _work(k * matrix_rows) / matrix_rows
+    if k > MOST_NEIGHBOURS:
+        return 0.0  # all rows: one solve
     return _PRICE * max(0.0, float(np.log2(work / _work(FREE))))
 
 
 def _work(k: int) -> float:
-    """Operations to predict a row from k neighbours: the factorisation and the kernel."""
+    """Operations to predict a row from k neighbours: the factorisation and the kernel. Of all rows, a solve."""
+    if k > MOST_NEIGHBOURS:
+        return 2.0 * k**2
     return k**3 / 3 + 40 * k**2

@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from nearfield._threads import one_blas_thread
-from nearfield.calibration import Calibrated, all_rows, calibrate
+from nearfield.calibration import EXACT_ROWS, Calibrated, all_rows, calibrate
 from nearfield.checkpoint import Checkpoint
 from nearfield.covariances import Covariance, Mixed, PerLatent, Shared
 from nearfield.descent import Descent
@@ -44,7 +44,6 @@ _FEWEST_MIXED = 8  # neighbours, however many outputs there are
 _FEWEST_STEPS = 25  # of several outputs, between two searches
 _WEIGHED_ROWS = 1500  # left-out rows that tell which of several models is the best
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
-_EXACT_ROWS = 1500  # up to so many rows, all are left out by one factorisation
 _SAMPLES = (250, 500)  # rows of the samples with which training begins
 _SAMPLE_STEPS = 15  # of L-BFGS on samples of a large table but for the first
 _RACE = 2  # refreshes after which the first start and that of a sample are compared
@@ -306,7 +305,7 @@ class _Learner:
         sweeper, k = Sweeper(model, rows), settings.k
         if rows.groups is None and bool(model.noise.any()):
             _warn_of_copies(sweeper)
-        few = n if n <= _EXACT_ROWS else _SETTLING_K
+        few = n if n <= EXACT_ROWS else _SETTLING_K
         state, _ = sweeper.settled(min(few, k) if isinstance(k, int) else few)
         return _Trained(model, sweeper.with_state(state), progress, schedule.most_steps)
 
@@ -347,7 +346,7 @@ def _exactly(model: Model, n: int, settings: Settings) -> str:
     """Whether all rows are left out by one factorisation: "all", of a "sample" to begin with, or "" of none."""
     if model.family.state_learned or model.covariance.matrix_rows > 1 or settings.objective != "loo":
         return ""
-    if n <= _EXACT_ROWS and (not isinstance(settings.k, int) or settings.k >= n - 1):
+    if n <= EXACT_ROWS and (not isinstance(settings.k, int) or settings.k >= n - 1):
         return "all"
     return "sample" if model.family.exact_sites else ""
 
