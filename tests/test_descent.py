@@ -175,7 +175,7 @@ def test_columns_that_do_not_matter_end_without_influence():
 def test_progress_is_judged_by_the_same_observations():
     model, rows = model_of(case("gaussian:", 60))
     run = Run(model, rows, LEAVE_ONE_OUT, np.random.default_rng(0))
-    first, second = training._judged(run, 20), training._judged(run, 20)
+    first, second = (training._judged(run, 20).values for _ in range(2))
     assert np.array_equal(first, second)
     assert not training._settled(first, first + 0.01, patience=0.0)
     assert training._settled(first, first + 0.001, patience=0.0)

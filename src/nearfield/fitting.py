@@ -28,7 +28,7 @@ from nearfield.objectives import OBJECTIVES, ranks
 from nearfield.prediction import Predictor
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
-from nearfield.sweep import Sweeper
+from nearfield.sweep import MOST_WHOLE, Sweeper
 from nearfield.training import Advancing, Progress, Race, Run, Schedule, Stage, train
 
 _ROWS_A_COLUMN = 20  # fewer: a warning
@@ -44,8 +44,9 @@ _FEWEST_MIXED = 8  # neighbours, however many outputs there are
 _FEWEST_STEPS = 25  # of several outputs, between two searches
 _WEIGHED_ROWS = 1500  # left-out rows that tell which of several models is the best
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
-_SAMPLES = (250, 500)  # rows of the samples with which training begins
-_SAMPLE_STEPS = 15  # of L-BFGS on samples of a large table but for the first
+_SAMPLES = (250, 500, 1000)  # rows of the samples with which training begins
+_SAMPLE_STEPS = 12  # of L-BFGS on samples of a large table but for the first
+_LAST_STEPS = 3  # on all rows, where a factorisation of all of them takes long
 _RACE = 2  # refreshes after which the first start and that of a sample are compared
 
 
@@ -346,7 +347,8 @@ def _exactly(model: Model, n: int, settings: Settings) -> str:
     """Whether all rows are left out by one factorisation: "all", of a "sample" to begin with, or "" of none."""
     if model.family.state_learned or model.covariance.matrix_rows > 1 or settings.objective != "loo":
         return ""
-    if n <= EXACT_ROWS and (not isinstance(settings.k, int) or settings.k >= n - 1):
+    most = MOST_WHOLE if model.family.exact_sites else EXACT_ROWS
+    if n <= most and (not isinstance(settings.k, int) or settings.k >= n - 1):
         return "all"
     return "sample" if model.family.exact_sites else ""
 
@@ -377,11 +379,23 @@ def schedule_for(
     batches = tuple(Stage(*stage) for stage in zip(rates, ks, shares, strict=True) if stage[2] > 0)
     stages: tuple[Advancing, ...] = batches
     if exact:
-        sizes = [*(size for size in _SAMPLES if size <= n / 2), *([n] if exact == "all" else [])]
-        most = settings.max_steps if exact == "all" else min(settings.max_steps, _SAMPLE_STEPS)
-        descents = tuple(Descent(size, settings.max_steps if i == 0 else most, i == 0) for i, size in enumerate(sizes))
+        descents = _descents(n, settings.max_steps, exact == "all")
         stages = descents if exact == "all" else (*descents, *_raced(batches[0]), *batches[1:])
     return Schedule(stages, settings.batch_size, every, patience=2.0 if patient else 0.0)
+
+
+def _descents(n: int, most: int, to_the_end: bool) -> tuple[Descent, ...]:
+    """L-BFGS on samples and, to the end, on all n rows, each from where the one before ended; `most` iterations each.
+
+    The first sample tells where to begin. Where all rows take long, or are not to follow, samples need not be exact.
+    """
+    large = n > EXACT_ROWS
+    samples = [size for size in (_SAMPLES if to_the_end and large else _SAMPLES[:2]) if size <= n / 2]
+    few = min(most, _SAMPLE_STEPS) if large else most
+    found = [Descent(size, few if i else most, start=i == 0) for i, size in enumerate(samples)]
+    if to_the_end:
+        found.append(Descent(n, min(most, _LAST_STEPS) if large else most, start=not samples))
+    return tuple(found)
 
 
 def _raced(stage: Stage) -> tuple[Advancing, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from nearfield.families import Observations, Parameter, Parameters, taken
 from nearfield.model import Model, bounded
-from nearfield.objectives import Objective, prior
+from nearfield.objectives import Objective, Scored, prior
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 
@@ -26,6 +26,7 @@ _MOST_REJECTIONS = 20  # in a row; then something is wrong that smaller steps do
 _JUDGED = 1000  # observations by which progress is judged
 _SMALL_GAIN = 3e-3  # of their mean score, that a refresh must bring for the stage to go on
 _CLEAR_GAIN = 0.05  # that the start of a sample must be better by
+_CLEAR_SHARE = 0.25  # or of the variance of its latent function, that squared errors must be smaller by
 _STATE = "state"  # name of the learned site state among the parameters that Adam changes
 
 
@@ -47,7 +48,7 @@ class Stage:
         run.progress.refresh += 1
         if run.progress.refresh >= self.refreshes:
             return True
-        before, run.scores = run.scores, _judged(run, self.k)
+        before, run.scores = run.scores, _judged(run, self.k).values
         return run.progress.refresh >= 2 and _settled(before, run.scores, schedule.patience)
 
 
@@ -77,9 +78,7 @@ class Race:
             scores.append(_judged(rival, self.stage.k))
             run.judged = rival.judged
             run.progress.take_over(rival.progress)
-        gain = scores[1] - scores[0]
-        clear = float(gain.mean()) > max(_CLEAR_GAIN, float(gain.std()) / math.sqrt(len(gain)))
-        best = rivals[clear]
+        best = rivals[_clearly_better(run, *scores)]
         run.model, run.adam, run.state = best.model, best.adam, best.state
         return True
 
@@ -191,14 +190,32 @@ def train(run: Run, schedule: Schedule, after_refresh: Callable[[Run], None] = l
     return progress
 
 
-def _judged(run: Run, k: int) -> np.ndarray:
-    """Scores of the observations by which progress is judged, with k neighbours under the model as it is."""
+def _judged(run: Run, k: int) -> Scored:
+    """The observations by which progress is judged, scored with k neighbours under the model as it is."""
     if run.judged is None:
         n = len(run.began.observations)
         run.judged = np.sort(run.rng.choice(n, min(n, _JUDGED), replace=False))
     rows = run.rows
     ids = run.objective.table(Sweeper(run.model, rows), run.judged, k)
-    return run.objective.score(run.model, rows, rows.observations.take(run.judged), ids).values
+    return run.objective.score(run.model, rows, rows.observations.take(run.judged), ids)
+
+
+def _clearly_better(run: Run, first: Scored, second: Scored) -> bool:
+    """Whether the second scores of the judged observations are clearly higher than the first, or, where noise hides
+    what is gained, at least as high with a latent function that is clearly better."""
+    gain, gain_error = _mean(second.values - first.values)
+    if gain > max(_CLEAR_GAIN, gain_error):
+        return True
+    if first.moments is None or second.moments is None or gain < -gain_error:
+        return False
+    y = run.model.family.values(run.began.observations.take(np.asarray(run.judged)).observed)
+    less, error = _mean((y - first.moments[0][:, 0]) ** 2 - (y - second.moments[0][:, 0]) ** 2)
+    return less > max(2 * error, _CLEAR_SHARE * float(second.moments[1].mean()))
+
+
+def _mean(values: np.ndarray) -> tuple[float, float]:
+    """The mean of values (b,) and its standard error."""
+    return float(values.mean()), float(values.std()) / math.sqrt(len(values))
 
 
 def _settled(before: np.ndarray, after: np.ndarray, patience: float) -> bool:
@@ -207,9 +224,8 @@ def _settled(before: np.ndarray, after: np.ndarray, patience: float) -> bool:
     They are the same, so that even slow progress shows. Where there is patience, they must have become worse by so many
     standard errors.
     """
-    gain = after - before
-    error = float(gain.std()) / math.sqrt(len(gain))
-    return float(gain.mean()) < (-patience * error if patience else _SMALL_GAIN)
+    gain, error = _mean(after - before)
+    return gain < (-patience * error if patience else _SMALL_GAIN)
 
 
 def _refresh(run: Run, stage: Stage, schedule: Schedule) -> None:
