@@ -352,11 +352,10 @@ def test_small_tables_are_trained_on_all_rows_and_large_ones_begin_with_samples(
     small = schedule_for(Settings(), 1200, exact="all").stages
     assert [stage.rows for stage in small] == [250, 500, 1200]
     assert [stage.start for stage in small] == [True, False, False]
-    middle = schedule_for(Settings(), 2400, exact="all").stages
-    assert [stage.rows for stage in middle] == [250, 500, 1000, 2400]
-    assert middle[-1].iterations < middle[1].iterations < middle[0].iterations == Settings().max_steps
     (tiny,) = schedule_for(Settings(max_steps=7), 80, exact="all").stages
     assert (tiny.rows, tiny.iterations, tiny.start) == (80, 7, True)
+    middle = [type(stage).__name__ for stage in schedule_for(Settings(), 2400, exact="sample").stages]
+    assert middle == ["Descent"] * 3 + ["Stage"] * 3  # a sample of so many tells enough: nothing races
     large = schedule_for(Settings(), 10_000, exact="sample")
     kinds = [type(stage).__name__ for stage in large.stages]
     assert kinds == ["Descent", "Descent", "Race", "Stage", "Stage", "Stage"]

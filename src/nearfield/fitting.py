@@ -45,8 +45,7 @@ _FEWEST_STEPS = 25  # of several outputs, between two searches
 _WEIGHED_ROWS = 1500  # left-out rows that tell which of several models is the best
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
 _SAMPLES = (250, 500, 1000)  # rows of the samples with which training begins
-_SAMPLE_STEPS = 12  # of L-BFGS on samples of a large table but for the first
-_LAST_STEPS = 3  # on all rows, where a factorisation of all of them takes long
+_SAMPLE_STEPS = 15  # of L-BFGS on samples of a large table but for the first
 _RACE = 2  # refreshes after which the first start and that of a sample are compared
 
 
@@ -347,8 +346,7 @@ def _exactly(model: Model, n: int, settings: Settings) -> str:
     """Whether all rows are left out by one factorisation: "all", of a "sample" to begin with, or "" of none."""
     if model.family.state_learned or model.covariance.matrix_rows > 1 or settings.objective != "loo":
         return ""
-    most = MOST_WHOLE if model.family.exact_sites else EXACT_ROWS
-    if n <= most and (not isinstance(settings.k, int) or settings.k >= n - 1):
+    if n <= EXACT_ROWS and (not isinstance(settings.k, int) or settings.k >= n - 1):
         return "all"
     return "sample" if model.family.exact_sites else ""
 
@@ -380,22 +378,20 @@ def schedule_for(
     stages: tuple[Advancing, ...] = batches
     if exact:
         descents = _descents(n, settings.max_steps, exact == "all")
-        stages = descents if exact == "all" else (*descents, *_raced(batches[0]), *batches[1:])
+        first = (batches[0],) if n <= MOST_WHOLE else _raced(batches[0])
+        stages = descents if exact == "all" else (*descents, *first, *batches[1:])
     return Schedule(stages, settings.batch_size, every, patience=2.0 if patient else 0.0)
 
 
 def _descents(n: int, most: int, to_the_end: bool) -> tuple[Descent, ...]:
     """L-BFGS on samples and, to the end, on all n rows, each from where the one before ended; `most` iterations each.
 
-    The first sample tells where to begin. Where all rows take long, or are not to follow, samples need not be exact.
+    The first sample tells where to begin; where all rows are not to follow, the others need not be exact.
     """
-    large = n > EXACT_ROWS
-    samples = [size for size in (_SAMPLES if to_the_end and large else _SAMPLES[:2]) if size <= n / 2]
-    few = min(most, _SAMPLE_STEPS) if large else most
+    samples = [size for size in _SAMPLES if size <= n / 2 and (size < _SAMPLES[-1] or EXACT_ROWS < n <= MOST_WHOLE)]
+    few = most if to_the_end else min(most, _SAMPLE_STEPS)
     found = [Descent(size, few if i else most, start=i == 0) for i, size in enumerate(samples)]
-    if to_the_end:
-        found.append(Descent(n, min(most, _LAST_STEPS) if large else most, start=not samples))
-    return tuple(found)
+    return (*found, Descent(n, most, start=not samples)) if to_the_end else tuple(found)
 
 
 def _raced(stage: Stage) -> tuple[Advancing, ...]:
