@@ -32,7 +32,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     Parameters
     ----------
     kernel : "matern52", "matern32", "matern12", "rbf" or "rational_quadratic"; one length scale per column.
-    k : number of neighbours to predict from, or "auto": chosen on left-out training rows, up to 512.
+    k : number of neighbours to predict from, or "auto": all rows of small tables; of others
+        chosen on left-out training rows, up to 1,024.
     likelihood : "auto", "bernoulli" for two classes and "one_against_all" for more; or one of them by name, the second
         also for two classes.
     auxiliary : how labels become Gaussian sites. "tied": one weight for all rows, learned; all classes share one

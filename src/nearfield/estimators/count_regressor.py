@@ -23,7 +23,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     Parameters
     ----------
     kernel : "matern52", "matern32", "matern12", "rbf" or "rational_quadratic"; one length scale per column.
-    k : number of neighbours to predict from, or "auto": chosen on left-out training rows, up to 512.
+    k : number of neighbours to predict from, or "auto": all rows of small tables; of others
+        chosen on left-out training rows, up to 1,024.
     likelihood : "negative_binomial", counts without an upper limit, with a learned dispersion and an optional exposure;
         or "binomial", successes out of so many trials.
     auxiliary : how counts become Gaussian sites: "curvature", by the second derivative of the likelihood; or

@@ -42,7 +42,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     Parameters
     ----------
     kernel : "matern52", "matern32", "matern12", "rbf" or "rational_quadratic"; one length scale per column.
-    k : number of neighbours to predict from, or "auto": chosen on left-out training rows, up to 512.
+    k : number of neighbours to predict from, or "auto": all rows of small tables; of others
+        chosen on left-out training rows, up to 1,024.
     predictive : "calibrated", a Student-t whose scale follows the roughness of the neighbourhood, fitted on left-out
         rows; or "plain", as the trained model says, with one noise level for all rows.
     likelihood : "gaussian", or "student_t" for targets with outliers: they are recognised and do not bend the fit.
