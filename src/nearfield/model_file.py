@@ -26,7 +26,7 @@ import numpy as np
 
 from nearfield.covariances import Covariance, Mixed, PerLatent, Shared
 from nearfield.families import Family, checked, family_named
-from nearfield.fitting import Fit, Summary
+from nearfield.fitting import Fit
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
 from nearfield.migration import NEWEST
@@ -35,6 +35,7 @@ from nearfield.persistence import ModelFileError, require, require_array, sectio
 from nearfield.prediction import Predictor
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
+from nearfield.summary import Summary
 
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]

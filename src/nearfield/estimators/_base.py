@@ -17,13 +17,14 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from nearfield import fitting
 from nearfield.families import FAMILIES, Family, Observed
-from nearfield.fitting import Fit, Settings, Summary, Watch
+from nearfield.fitting import Fit, Settings, Watch
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
 from nearfield.migration import NEWEST, migrated
 from nearfield.model_file import pack, unpack
 from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, section, write_file
 from nearfield.rows import join_equal
+from nearfield.summary import Summary
 from nearfield.validation import check_choice, is_int, refuse_not_finite, refuse_text
 
 DEFAULTS = Settings()

@@ -1,0 +1,60 @@
+"""What a fit did and how well it predicts rows left out, as users read it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a fit did and how well it predicts rows left out, in the units of the target."""
+
+    rows: int
+    columns: int
+    kernel: str
+    likelihood: str
+    predictive: str
+    steps: int
+    most_steps: int
+    seconds: float
+    k: int
+    k_reason: str
+    left_out_rows: int
+    left_out: dict[str, float]
+    jittered: int
+    rejected: int
+    appended: int = 0
+    mean: str = "constant"
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain numbers and strings."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        stopped = "early, the score had settled" if self.steps < self.most_steps else "at max_steps"
+        stopped = stopped if self.steps else "before it began: too few rows, or a constant target"
+        recoveries = f"{self.jittered} factorisations with extra jitter, {self.rejected} steps rejected"
+        scores = ", ".join(f"{label} {self.left_out[name]:.4g}" for name, label in _LABELS if name in self.left_out)
+        covered = [f"{100 * self.left_out[name]:.1f}" for name in _COVERAGES if name in self.left_out]
+        appended = f" ({self.appended:,} of them appended later)" if self.appended else ""
+        lines = [
+            f"{self.rows:,} rows{appended}, {self.columns} columns, kernel {self.kernel}, {self.mean} mean, "
+            f"{self.likelihood.replace('_', ' ')} likelihood, {self.predictive} predictive",
+            f"trained {self.steps} steps in {self.seconds:.1f} s (stopped {stopped}); recoveries: {recoveries}",
+            f"k = {self.k}: {self.k_reason}",
+            f"{self.left_out_rows:,} rows left out: {scores}",
+        ]
+        if covered:
+            lines.append(f"intervals of 50 / 90 / 95 % cover {' / '.join(covered)} % of them")
+        return "\n".join(lines)
+
+
+_LABELS = (
+    ("rmse", "RMSE"),
+    ("nll", "NLL"),
+    ("crps", "CRPS"),
+    ("error", "error"),
+    ("brier", "Brier score"),
+    ("calibration_error", "calibration error"),
+)
+_COVERAGES = ("coverage_50", "coverage_90", "coverage_95")
