@@ -76,6 +76,25 @@ def test_what_a_sample_was_too_sure_of_is_loosened():
     assert p["log_scale"][0] == 5.0
 
 
+def test_a_sample_that_explains_little_is_left_and_the_race_is_run_alone():
+    model, rows = model_of(case("gaussian:", 90))
+    y = np.random.default_rng(0).standard_normal(90)  # nothing but noise
+    rows = type(rows).of(model.family, rows.inputs, {**rows.observed, "y": y})
+    run = Run(model, rows, LEAVE_ONE_OUT, np.random.default_rng(0))
+    race = training.Race(training.Stage(1e-9, 20, 2))
+    schedule = Schedule((Descent(40, 20, True), Descent(60, 20, doubtful=True), race), batch_size=30, refresh_every=2)
+    kept = []
+    train(run, schedule, lambda run: kept.append(snapshot(run)))
+    for name, value in model.parameters.items():  # steps of no length
+        np.testing.assert_allclose(run.model.parameters[name], value, atol=1e-6)
+    assert run.progress.steps <= 20 + 2 * 2
+    again = Run(model, rows, LEAVE_ONE_OUT, np.random.default_rng(7))
+    restore(again, *kept[1])
+    train(again, schedule)
+    for name, value in run.model.parameters.items():
+        assert np.array_equal(again.model.parameters[name], value)
+
+
 def test_an_interrupted_descent_goes_on_with_the_same_bits():
     model, rows = model_of(case("gaussian:", 90))
     schedule = Schedule((Descent(30, 20, start=True), Descent(60, 20), Descent(90, 20)))

@@ -28,6 +28,7 @@ from nearfield.training import Run, Schedule
 RARE = 1000.0  # rows at which the joint density and leaving out have equal shares
 _SMALL_GAIN = 3e-3  # of the log density of all rows together, in one iteration: then the optimum is found
 _ROUNDS = 4  # of site state and parameters, in turns
+_PROMISING = -1.15  # score of a sample: a quarter better than that of a constant prediction, -(1 + log 2 pi) / 2
 _LEAST_NOISE = 1e-4  # a sample in which there seems to be none says little about the noise of others
 _WIDEST = 30.0  # longest over shortest length scale: the same of columns that do not matter
 
@@ -50,12 +51,14 @@ which others end: without noise, or with nothing but noise."""
 class Descent:
     """A stage of training: L-BFGS on a sample of so many rows, or on all where there are no more.
 
-    iterations: at most. start: whether it tries all of `STARTS`, or goes on from where the run is.
+    iterations: at most. start: whether it tries all of `STARTS`, or goes on from where the run is. doubtful: whether to
+    go back to the beginning if the sample before this one explained little: a larger one will not lead far either.
     """
 
     rows: int
     iterations: int
     start: bool = False
+    doubtful: bool = False
 
     def steps(self, schedule: Schedule) -> int:
         """Steps at most."""
@@ -63,6 +66,9 @@ class Descent:
 
     def advance(self, run: Run, schedule: Schedule) -> bool:
         """Go to the optimum; True: the stage has ended."""
+        if self.doubtful and run.progress.scores[-1] < _PROMISING:
+            run.model = run.first
+            return True
         which = np.arange(len(run.began))
         if self.rows < len(which):
             which = np.sort(run.rng.choice(len(which), self.rows, replace=False))

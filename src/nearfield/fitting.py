@@ -336,7 +336,8 @@ def _descents(n: int, most: int, to_the_end: bool) -> tuple[Descent, ...]:
     """
     samples = [size for size in _SAMPLES if size <= n / 2 and (size < _SAMPLES[-1] or EXACT_ROWS < n <= MOST_WHOLE)]
     few = most if to_the_end else min(most, _SAMPLE_STEPS)
-    found = [Descent(size, few if i else most, start=i == 0) for i, size in enumerate(samples)]
+    raced = not to_the_end and n > MOST_WHOLE
+    found = [Descent(size, few if i else most, i == 0, raced and i > 0) for i, size in enumerate(samples)]
     return (*found, Descent(n, most, start=not samples)) if to_the_end else tuple(found)
 
 

@@ -67,7 +67,12 @@ class Race:
         return self.stage.steps(schedule) + schedule.refresh_every
 
     def advance(self, run: Run, schedule: Schedule) -> bool:
-        """Both runs; True: the stage has ended."""
+        """Both runs; True: the stage has ended. Without a start of a sample there is nothing to compare."""
+        start = run.first.parameters
+        if all(np.array_equal(value, start[name]) for name, value in run.model.parameters.items()):
+            for _ in range(self.stage.refreshes):
+                _refresh(run, self.stage, schedule)
+            return True
         rivals, scores = [], []
         for model, refreshes in ((run.first, self.stage.refreshes), (run.model, 1)):
             rival = Run(model, run.began, run.objective, run.rng)
