@@ -3,7 +3,7 @@
 The score is that of LOO-k with k = n - 1, exact and without chance, so that a quasi-Newton method goes all the way to
 its optimum. Where rows are few, many length scales can be fitted to the left-out residuals by chance. So where the
 sites are the observations themselves (`Family.exact_sites`) the joint density of the rows has a share in the score,
-RARE / (RARE + n), which fades as rows grow: it is the one that does not overfit, and leaving out the one that bears a
+1 / (1 + (n / RARE)^2), which fades as rows grow: it does not overfit, and leaving out is what bears a
 model which is wrong (docs/decisions/014).
 """
 
@@ -25,7 +25,7 @@ from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 from nearfield.training import Run, Schedule
 
-RARE = 1000.0  # rows at which the joint density and leaving out have equal shares
+RARE = 500.0  # rows at which the joint density and leaving out have equal shares
 _SMALL_GAIN = 3e-3  # of the log density of all rows together, in one iteration: then the optimum is found
 _ROUNDS = 4  # of site state and parameters, in turns
 _PROMISING = -1.15  # score of a sample: a quarter better than that of a constant prediction, -(1 + log 2 pi) / 2
@@ -141,7 +141,7 @@ def descend(model: Model, rows: Rows, iterations: int, shift: Shift = MappingPro
 def joint_share(model: Model, rows: Rows) -> float:
     """The share of the joint density in the score. Rows of a group are not independent: their density says nothing."""
     exact = model.family.exact_sites and rows.groups is None
-    return RARE / (RARE + len(rows)) if exact else 0.0
+    return 1 / (1 + (len(rows) / RARE) ** 2) if exact else 0.0
 
 
 def loss_of(model: Model, rows: Rows) -> tuple[float, dict[str, np.ndarray], int]:

@@ -33,6 +33,7 @@ from nearfield.sweep import MOST_WHOLE, Sweeper
 from nearfield.training import Advancing, Progress, Race, Run, Schedule, Stage, train
 
 _ROWS_A_COLUMN = 20  # fewer: a warning
+_FOLDED_ROWS = 30  # a column; fewer: folds that the model has not seen set the error bars
 IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
 _COPIED_ROWS = 1000  # rows looked at for near copies
 _MOST_COPIED = 0.5  # share of them that is suspicious
@@ -259,7 +260,7 @@ class _Learner:
         calibrated, outer, sweeper = self.settings.predictive == "calibrated", None, trained.sweeper
         rows, n = sweeper.rows, len(sweeper.rows)
         exact = _exactly(sweeper.model, n, self.settings) == "all" and trained.progress.steps > 0
-        few = rows.observations.weights.sum() < _ROWS_A_COLUMN * _varying(rows.inputs)
+        few = rows.observations.weights.sum() < _FOLDED_ROWS * _varying(rows.inputs)
         if calibrated and exact and few:
             outer = outer_moments(sweeper.model, rows, self.rng)
         return calibrate(sweeper, sample, counted, self.settings.k, calibrated, self.unit, outer)

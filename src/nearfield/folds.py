@@ -16,7 +16,7 @@ from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 
 _FOLDS = 5
-_ITERATIONS = 40  # of L-BFGS, from the optimum of all rows
+_ITERATIONS = 25  # of L-BFGS, from the optimum of all rows
 
 
 def outer_moments(model: Model, rows: Rows, rng: np.random.Generator) -> tuple[Moments, np.ndarray] | None:
