@@ -193,6 +193,10 @@ def test_a_factor_that_cannot_be_extended_is_made_anew():
     new = Whole(*constants, X, t, v)
     assert longer.jittered > 0
     assert np.array_equal(longer.predict(X).mean, new.predict(X).mean)
+    at_once = Whole(*constants, X, t, v, differentiate=True)  # with as much jitter, of the same matrix
+    assert at_once.jittered == new.jittered
+    np.testing.assert_allclose(new.predict(X).mean, at_once.predict(X).mean, atol=1e-8)
+    np.testing.assert_allclose(new.left_out().variance, at_once.left_out().variance, atol=1e-8)
 
 
 def test_an_updated_model_predicts_as_the_loaded_one(tmp_path):

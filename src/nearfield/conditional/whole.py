@@ -365,7 +365,8 @@ def _in_portions(a: np.ndarray, known: int) -> bool:
         factor, info = lapack.dpotrf(corner, lower=1, clean=1)
         if info != 0:
             return False
-        a[own, own] = factor.T
+        upper = np.triu_indices(len(corner))  # what is below stays, for another try with jitter
+        a[own, own][upper] = factor.T[upper]
     return True
 
 
