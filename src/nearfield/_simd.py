@@ -213,6 +213,44 @@ def clear_triangle(typingctx: Any, a: Any, place: Any, ld: Any) -> Any:
 
 
 @intrinsic
+def mirror_block(typingctx: Any, a: Any, ld: Any, i: Any, j: Any) -> Any:
+    """The LANES x LANES block at row j and column i of a symmetric matrix from the one at row i and column j.
+
+    Where i = j, its upper triangle, which holds zeros as the diagonal does, from its lower one.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        matrix, (ld, i, j) = data(context, builder, signature, args, 0), args[1:]
+        v = Vectors(builder)
+
+        def places(row: Any, column: Any) -> list[Any]:
+            return [
+                builder.add(builder.mul(builder.add(column, ir.Constant(column.type, c)), ld), row)
+                for c in range(LANES)
+            ]
+
+        own = [v.load(matrix, place) for place in places(i, j)]
+        turned, step = list(own), 1
+        while step < LANES:  # swaps one bit of the number of the column with that of the lane
+            low = [lane if not lane & step else LANES + lane - step for lane in range(LANES)]
+            high = [lane + step if not lane & step else LANES + lane for lane in range(LANES)]
+            for c in (c for c in range(LANES) if not c & step):
+                pair = turned[c], turned[c + step]
+                for column, lanes in ((c, low), (c + step, high)):
+                    mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), lanes)
+                    turned[column] = builder.shuffle_vector(*pair, mask)
+            step *= 2
+        diagonal = builder.icmp_signed("==", i, j)
+        for place, column, before in zip(places(j, i), turned, own, strict=True):
+            both = builder.select(diagonal, builder.fadd(column, before), column)
+            v.store(both, matrix, place)
+        return context.get_dummy_value()
+
+    n = types.intp
+    return types.void(a, n, n, n), codegen
+
+
+@intrinsic
 def solve_panel(typingctx: Any, a: Any, ld: Any, j: Any, m: Any, row: Any, out: Any) -> Any:
     """Back substitution, L' W = S, for the panel of columns j .. j + PANEL and LANES right-hand sides at once.
 
@@ -403,6 +441,32 @@ def contract_products(
 
     n = types.intp
     return types.void(weights, n, n, totals, near, x, n, n, n, out), codegen
+
+
+@intrinsic
+def products(typingctx: Any, weights: Any, ld: Any, i: Any, m: Any, x: Any, step: Any, e: Any, out: Any) -> Any:
+    """out[(e + c) * step + i] = sum_{j < m} weights_ij x_j, for the rows i .. i + LANES and COLUMNS coordinates.
+
+    With weights[j * ld + i] and the coordinates x[(e + c) * step + j].
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        w, points, found = (data(context, builder, signature, args, n) for n in (0, 4, 7))
+        ld, i, m, step, e = (args[n] for n in (1, 2, 3, 5, 6))
+        v = Vectors(builder)
+        lines = [builder.mul(builder.add(e, ir.Constant(e.type, c)), step) for c in range(COLUMNS)]
+        held = sums(builder, [v.zero] * COLUMNS)
+        with cgutils.for_range(builder, m) as loop:
+            weight = v.load(w, builder.add(builder.mul(loop.index, ld), i))
+            for line, total in zip(lines, held, strict=True):
+                factor = v.load_splat(points, builder.add(line, loop.index))
+                builder.store(v.fma(weight, factor, builder.load(total)), total)
+        for line, total in zip(lines, held, strict=True):
+            v.store(builder.load(total), found, builder.add(line, i))
+        return context.get_dummy_value()
+
+    n = types.intp
+    return types.void(weights, n, n, n, x, n, n, out), codegen
 
 
 @intrinsic

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,6 +18,9 @@ class Neighbourhood:
     Infinity: not observed, as if that neighbour were not there for that latent function, whatever its target.
 
     Noise variances are relative to the kernel's variance. Targets and noises do not count where ids is -1.
+
+    Where there are owners (w,), inputs are features: the first d - w are one of each coordinate, and feature d - w + i is
+    added to coordinate owners[i]. Each feature has a length scale of its own.
     """
 
     query: np.ndarray
@@ -25,3 +28,4 @@ class Neighbourhood:
     ids: np.ndarray
     targets: np.ndarray
     noises: np.ndarray
+    owners: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

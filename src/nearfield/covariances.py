@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +19,13 @@ from nearfield.conditional.coregional import condition_outputs
 from nearfield.conditional.whole import Given, Whole
 from nearfield.families import Parameter, Parameters
 from nearfield.kernels import Kernel, log_shapes
+from nearfield.warps import Warps, bend_slopes, feature_lengths
 
 # One line for each learned array: where it starts, and bounds far outside of what data can tell apart.
 # Smooth functions run off along a valley: with Matern 5/2 only scale over length^5 matters there.
 _LENGTH = Parameter(0.0, math.log(1e-4), math.log(1e6))
 _SCALE = Parameter(0.0, math.log(1e-4), math.log(1e6))
-_SHAPE = Parameter(0.0, math.log(1e-2), math.log(1e3))
+_BENDS = Parameter(-2.0, -8.0, 8.0)
 _MIXING = Parameter(0.0, -1e2, 1e2)
 
 
@@ -53,8 +55,9 @@ class Centred(ABC):
 class Covariance(ABC):
     """How C latent functions vary over d inputs."""
 
-    def __init__(self, kernel: Kernel, latents: int, d: int, scales: int) -> None:
-        self.kernel, self.latents, self.d, self.scales = kernel, latents, d, scales
+    def __init__(self, kernel: Kernel, latents: int, warps: Warps, scales: int) -> None:
+        self.kernel, self.latents, self.warps, self.scales = kernel, latents, warps, scales
+        self.d = warps.d
 
     @abstractmethod
     def parameters(self) -> dict[str, Parameter]:
@@ -71,6 +74,22 @@ class Covariance(ABC):
     def search_lengths(self, parameters: Parameters) -> np.ndarray:
         """Length scales (d,) under which neighbours are searched: with several kernels, their geometric mean."""
         return np.exp(np.atleast_2d(parameters["log_lengths"]).mean(axis=0))
+
+    def coordinates(self, parameters: Parameters, inputs: np.ndarray) -> np.ndarray:
+        """Standardised inputs (n, d) as the kernel sees them, before the length scales: with columns bent."""
+        return self.warps.coordinates(inputs, parameters["bends"]) if len(self.warps) else inputs
+
+    def lengths(self, parameters: Parameters, features: bool) -> np.ndarray:
+        """Log length scales (.., d) of coordinates, or those of features (.., d + 2 w)."""
+        log_lengths = parameters["log_lengths"]
+        return feature_lengths(self.warps, log_lengths, parameters["bends"]) if features else log_lengths
+
+    def length_slopes(self, parameters: Parameters, by: np.ndarray) -> dict[str, np.ndarray]:
+        """Slopes by the parameters from those by the log length scales of features."""
+        if not len(self.warps):
+            return {"log_lengths": by}
+        by_lengths, by_bends = bend_slopes(self.warps, parameters["bends"], by)
+        return {"log_lengths": by_lengths, "bends": by_bends}
 
     def scale2(self, parameters: Parameters) -> np.ndarray:
         """Prior variances (S,) of the latent functions."""
@@ -107,8 +126,38 @@ class Covariance(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no closed form of all rows at once.")
 
     def _shared(self, kernels: tuple[int, ...]) -> dict[str, Parameter]:
-        shape = (len(self.kernel.shapes),)
-        return {"log_lengths": _LENGTH._replace(shape=(*kernels, self.d)), "log_shape": _SHAPE._replace(shape=shape)}
+        low, high = (math.log(bound) for bound in self.kernel.bounds)
+        bends = {"bends": _BENDS._replace(shape=(len(self.warps), 2))} if len(self.warps) else {}
+        return {
+            "log_lengths": _LENGTH._replace(shape=(*kernels, self.d)),
+            "log_shape": Parameter(0.0, low, high, (len(self.kernel.shapes),)),
+            **bends,
+        }
+
+    def _start(self, shared: Parameters | None = None) -> dict[str, np.ndarray]:
+        """Where shapes and bends start: as they are described, or where another covariance has them."""
+        bends = {"bends": np.full((len(self.warps), 2), _BENDS.initial)} if len(self.warps) else {}
+        start = {"log_shape": log_shapes(self.kernel), **bends}
+        return start if shared is None else {name: shared[name] for name in start}
+
+    def _whole(
+        self,
+        parameters: Parameters,
+        log_lengths: np.ndarray,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        noises: np.ndarray,
+        differentiate: bool,
+        earlier: Whole | None,
+    ) -> Whole:
+        """Rows factorised together under one kernel, with log length scales (d,)."""
+        shape, given = parameters["log_shape"], (targets, noises)
+        if differentiate and len(self.warps):
+            log_lengths = feature_lengths(self.warps, log_lengths, parameters["bends"])
+            features, owners = self.warps.features(inputs), self.warps.owners
+            return Whole(self.kernel, log_lengths, shape, features, *given, owners, differentiate=True)
+        points = self.coordinates(parameters, inputs)
+        return Whole(self.kernel, log_lengths, shape, points, *given, differentiate=differentiate, earlier=earlier)
 
 
 def _summed(by: np.ndarray, size: int) -> np.ndarray:
@@ -122,10 +171,11 @@ class Together:
     parts: what the latent functions, or each of them, is factorised with; in the order of the latent functions.
     """
 
-    def __init__(self, scale2: np.ndarray, parts: list[Whole]) -> None:
-        self.scale2, self.parts = scale2, parts
+    def __init__(self, own: Covariance, values: Parameters, parts: list[Whole]) -> None:
+        self.own, self.values = own, values
+        self.scale2, self.parts = own.scale2(values), parts
         self.jittered = sum(part.jittered for part in parts)
-        self.quad = np.concatenate([part.quad for part in parts]) / scale2
+        self.quad = np.concatenate([part.quad for part in parts]) / self.scale2
         ends = np.cumsum([0, *(part.latents for part in parts)]).tolist()
         self._own = [slice(*ends[i : i + 2]) for i in range(len(parts))]
 
@@ -135,7 +185,8 @@ class Together:
 
     def predict(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean, variance and quad (b, C) at new rows (b, d)."""
-        return self._scaled([part.predict(query) for part in self.parts])
+        points = self.own.coordinates(self.values, query)
+        return self._scaled([part.predict(points) for part in self.parts])
 
     def _scaled(self, found: list[Given]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         mean, quad = (np.concatenate([getattr(one, name) for one in found], 1) for name in ("mean", "quad"))
@@ -167,8 +218,9 @@ class Together:
         if by_density:
             by_scale = by_scale + by_density * (self.quad - len(self.parts[0]))
         lengths = [by.log_lengths for by in found]
+        stacked = np.stack(lengths) if self.values["log_lengths"].ndim == 2 else lengths[0]
         parameters = {
-            "log_lengths": lengths[0] if len(found) == 1 else np.stack(lengths),
+            **self.own.length_slopes(self.values, stacked),
             "log_shape": np.sum([by.log_shape for by in found], axis=0),
             "log_scale": by_scale,
         }
@@ -184,7 +236,7 @@ class Shared(Covariance):
 
     def initial(self, scale: float) -> dict[str, np.ndarray]:
         lengths, scales = np.full(self.d, 0.5 * math.log(self.d)), np.full(self.scales, math.log(scale))
-        return {"log_lengths": lengths, "log_shape": log_shapes(self.kernel), "log_scale": scales}
+        return {"log_lengths": lengths, **self._start(), "log_scale": scales}
 
     def after(self, shared: Parameters) -> dict[str, np.ndarray]:
         return {name: shared[name] for name in self.parameters()}
@@ -203,17 +255,17 @@ class Shared(Covariance):
         differentiate: bool,
         earlier: Together | None = None,
     ) -> Together:
-        kernel = (self.kernel, parameters["log_lengths"], parameters["log_shape"])
         before = None if earlier is None else earlier.parts[0]
-        whole = Whole(*kernel, inputs, targets, noises, differentiate=differentiate, earlier=before)
-        return Together(self.scale2(parameters), [whole])
+        lengths = parameters["log_lengths"]
+        whole = self._whole(parameters, lengths, inputs, targets, noises, differentiate, before)
+        return Together(self, parameters, [whole])
 
 
 class _SharedCentred(Centred):
     def __init__(self, own: Shared, parameters: Parameters, near: Neighbourhood, ks: Any, differentiate: bool) -> None:
-        found = condition(
-            own.kernel, parameters["log_lengths"], parameters["log_shape"], near, ks, differentiate=differentiate
-        )
+        lengths = own.lengths(parameters, bool(near.owners.size))
+        found = condition(own.kernel, lengths, parameters["log_shape"], near, ks, differentiate=differentiate)
+        self.own, self.values = own, parameters
         self.scale2, self.found = own.scale2(parameters), found
         self.mean, self.jittered = found.mean, found.jittered
         self.variance = np.broadcast_to(found.variance * self.scale2, found.mean.shape)
@@ -224,7 +276,8 @@ class _SharedCentred(Centred):
         by_unit = by_variance * self.scale2  # by the variance of a kernel of scale one
         by = self.found.slopes(by_mean, by_unit.sum(axis=1, keepdims=True) if shared else by_unit)
         by_scale = _summed(2 * (by_variance * self.variance[:, 0]).sum(axis=0), len(self.scale2))
-        parameters = {"log_lengths": by.log_lengths, "log_shape": by.log_shape, "log_scale": by_scale}
+        lengths = self.own.length_slopes(self.values, by.log_lengths)
+        parameters = {**lengths, "log_shape": by.log_shape, "log_scale": by_scale}
         return CovarianceSlopes(parameters, by.targets, by.noises)
 
 
@@ -237,12 +290,12 @@ class PerLatent(Covariance):
     def initial(self, scale: float) -> dict[str, np.ndarray]:
         lengths = np.full((self.latents, self.d), 0.5 * math.log(self.d))
         scales = np.full(self.scales, math.log(scale))
-        return {"log_lengths": lengths, "log_shape": log_shapes(self.kernel), "log_scale": scales}
+        return {"log_lengths": lengths, **self._start(), "log_scale": scales}
 
     def after(self, shared: Parameters) -> dict[str, np.ndarray]:
         lengths = np.tile(shared["log_lengths"], (self.latents, 1))
         scales = np.broadcast_to(shared["log_scale"], (self.scales,)).copy()
-        return {"log_lengths": lengths, "log_shape": shared["log_shape"], "log_scale": scales}
+        return {"log_lengths": lengths, **self._start(shared), "log_scale": scales}
 
     def condition(
         self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
@@ -261,27 +314,26 @@ class PerLatent(Covariance):
         parts = []
         for c, lengths in enumerate(parameters["log_lengths"]):
             r = min(c, noises.shape[1] - 1)
-            kernel, own = (self.kernel, lengths, parameters["log_shape"]), (targets[:, c : c + 1], noises[:, r : r + 1])
+            own = (targets[:, c : c + 1], noises[:, r : r + 1])
             before = None if earlier is None else earlier.parts[c]
-            parts.append(Whole(*kernel, inputs, *own, differentiate=differentiate, earlier=before))
-        return Together(self.scale2(parameters), parts)
+            parts.append(self._whole(parameters, lengths, inputs, *own, differentiate, before))
+        return Together(self, parameters, parts)
 
 
 class _PerLatentCentred(Centred):
     def __init__(
         self, own: PerLatent, parameters: Parameters, near: Neighbourhood, ks: Any, differentiate: bool
     ) -> None:
+        self.own, self.values = own, parameters
         self.scale2, self.noises = own.scale2(parameters), near.noises.shape[-1]
-        parts = []
+        parts, every = [], own.lengths(parameters, bool(near.owners.size))
         for c in range(own.latents):
             r = min(c, self.noises - 1)
             targets = np.ascontiguousarray(near.targets[..., c : c + 1])
             noises = np.ascontiguousarray(near.noises[..., r : r + 1])
-            alone = Neighbourhood(near.query, near.rows, near.ids, targets, noises)
-            lengths = parameters["log_lengths"][c]
-            parts.append(
-                condition(own.kernel, lengths, parameters["log_shape"], alone, ks, differentiate=differentiate)
-            )
+            alone = replace(near, targets=targets, noises=noises)
+            shape = parameters["log_shape"]
+            parts.append(condition(own.kernel, every[c], shape, alone, ks, differentiate=differentiate))
         self.parts, self.jittered = parts, sum(part.jittered for part in parts)
         self.mean = np.concatenate([part.mean for part in parts], axis=-1)
         self.variance = np.concatenate([part.variance for part in parts], axis=-1) * self.scale2
@@ -295,7 +347,7 @@ class _PerLatentCentred(Centred):
         ]
         by_scale = _summed(2 * (by_variance * self.variance[:, 0]).sum(axis=0), len(self.scale2))
         parameters = {
-            "log_lengths": np.stack([by.log_lengths for by in parts]),
+            **self.own.length_slopes(self.values, np.stack([by.log_lengths for by in parts])),
             "log_shape": np.sum([by.log_shape for by in parts], axis=0),
             "log_scale": by_scale,
         }
@@ -310,8 +362,8 @@ class Mixed(Covariance):
     The linear model of coregionalisation. The mixing matrix W (C, Q) takes the place of the kernel scales.
     """
 
-    def __init__(self, kernel: Kernel, latents: int, d: int, mixing: np.ndarray) -> None:
-        super().__init__(kernel, latents, d, latents)
+    def __init__(self, kernel: Kernel, latents: int, warps: Warps, mixing: np.ndarray) -> None:
+        super().__init__(kernel, latents, warps, latents)
         self.start = mixing
 
     @property
@@ -323,11 +375,11 @@ class Mixed(Covariance):
 
     def initial(self, scale: float) -> dict[str, np.ndarray]:
         lengths = self._finer(np.full(self.d, 0.5 * math.log(self.d)))
-        return {"log_lengths": lengths, "log_shape": log_shapes(self.kernel), "mixing": self.start.copy()}
+        return {"log_lengths": lengths, **self._start(), "mixing": self.start.copy()}
 
     def after(self, shared: Parameters) -> dict[str, np.ndarray]:
         mixing = self.start * np.exp(shared["log_scale"])
-        return {"log_lengths": self._finer(shared["log_lengths"]), "log_shape": shared["log_shape"], "mixing": mixing}
+        return {"log_lengths": self._finer(shared["log_lengths"]), **self._start(shared), "mixing": mixing}
 
     def _finer(self, log_lengths: np.ndarray) -> np.ndarray:
         """Length scales (Q, d) from one kernel's (d,): more latent functions than outputs are finer ones."""
@@ -356,11 +408,11 @@ class _MixedCentred(Centred):
     def __init__(self, own: Mixed, parameters: Parameters, near: Neighbourhood, ks: Any, differentiate: bool) -> None:
         self.own, self.parameters, self.relative = own, parameters, near.noises
         self.scale2 = own.scale2(parameters)
-        near = Neighbourhood(near.query, near.rows, near.ids, near.targets, near.noises * self.scale2)
+        near = replace(near, noises=near.noises * self.scale2)
+        lengths = own.lengths(parameters, bool(near.owners.size))
         self.found = condition_outputs(
-            own.kernel, parameters["log_lengths"], parameters["log_shape"], parameters["mixing"], near, ks,
-            differentiate=differentiate,
-        )  # fmt: skip
+            own.kernel, lengths, parameters["log_shape"], parameters["mixing"], near, ks, differentiate=differentiate
+        )
         self.mean, self.quad, self.jittered = self.found.mean, self.found.quad, self.found.jittered
         self.covariance = self.found.covariance
         self.variance = np.diagonal(self.found.covariance, axis1=-2, axis2=-1)
@@ -370,5 +422,6 @@ class _MixedCentred(Centred):
         observed = np.isfinite(self.relative)
         by_scale2 = np.sum(by.noises * np.where(observed, self.relative, 0.0), axis=(0, 1))
         more = self.own.scale_slopes(self.parameters, 2 * self.scale2 * by_scale2)
-        parameters = {"log_lengths": by.log_lengths, "log_shape": by.log_shape, "mixing": by.mixing + more["mixing"]}
+        lengths = self.own.length_slopes(self.parameters, by.log_lengths)
+        parameters = {**lengths, "log_shape": by.log_shape, "mixing": by.mixing + more["mixing"]}
         return CovarianceSlopes(parameters, by.targets, by.noises * self.scale2)

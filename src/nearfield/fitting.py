@@ -31,6 +31,7 @@ from nearfield.scaling import Scaling
 from nearfield.summary import Summary
 from nearfield.sweep import MOST_WHOLE, Sweeper
 from nearfield.training import Advancing, Progress, Race, Run, Schedule, Stage, train
+from nearfield.warps import Warps
 
 _ROWS_A_COLUMN = 20  # fewer: a warning
 _FOLDED_ROWS = 30  # a column; fewer: folds that the model has not seen set the error bars
@@ -51,11 +52,16 @@ _SAMPLE_STEPS = 15  # of L-BFGS on samples of a large table but for the first
 _RACE = 2  # refreshes after which the first start and that of a sample are compared
 
 
+METRICS = ("learned", "plain")
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a user can set of a fit; the defaults of the package."""
 
-    kernel: str = "matern52"
+    kernel: str = "auto"
+    warp: bool | tuple[int, ...] = True  # which columns may be bent: all, none, or those with these numbers
+    metric: str = "learned"  # or "plain", the paper's: Matern 5/2 for kernel "auto", no warps, no prior on lengths
     k: int | str = "auto"
     predictive: str = "calibrated"  # or "plain", as the trained model says
     mean: str = "constant"
@@ -110,6 +116,8 @@ def fit(
     outputs (P,). `n_rows` is how many rows the user gave, where equal ones were joined.
     """
     began = time.perf_counter()
+    if settings.metric == "plain":
+        settings = replace(settings, kernel="matern52" if settings.kernel == "auto" else settings.kernel, warp=False)
     family.check(observed)
     inputs = Scaling.of(X, family.weight(observed), if_constant=IGNORED)
     rows = Rows.of(family, inputs.apply(X), observed, groups)
@@ -165,6 +173,7 @@ class _Learner:
         self.rows, self.settings, self.watch, self.unit = rows, settings, watch, unit
         self.checkpoint: Checkpoint | None = None
         self.seed = watch.drawn_seed if watch.asked_seed is None else watch.asked_seed
+        self.warps = _warps(rows, settings.warp)
 
     def learn(self, family: Family) -> _Learned:
         """The model that the settings ask for. Mixed outputs must be better than outputs apart."""
@@ -180,7 +189,7 @@ class _Learner:
 
     def _alone(self, family: Family) -> Covariance:
         kind = PerLatent if self.settings.structure == "own" and family.latents > 1 else Shared
-        return kind(find_kernel(self.settings.kernel), family.latents, self.rows.inputs.shape[1], family.kernel_scales)
+        return kind(find_kernel(self.settings.kernel), family.latents, self.warps, family.kernel_scales)
 
     def _mixed(self, family: Family) -> _Learned:
         """Outputs that mix latent functions, with a kernel each, or with the same: what left-out rows prefer.
@@ -195,13 +204,13 @@ class _Learner:
         most = given.max_steps // given.refresh_every * every or given.max_steps
         self.settings = replace(given, batch_size=batch, refresh_every=every, max_steps=most)
         half = min(most, -(-most // (2 * every)) * every)
-        kernel, d = find_kernel(given.kernel), self.rows.inputs.shape[1]
+        kernel, warps = find_kernel(given.kernel), self.warps
         mixing = family.initial_mixing(self.rows.observed, given.mixed_latents)
         apart = family.apart()
-        shared = self._train(self._initial(apart, Shared(kernel, family.latents, d, 1)), "shared")
-        mixtures = Mixed(kernel, family.latents, d, mixing)
+        shared = self._train(self._initial(apart, Shared(kernel, family.latents, warps, 1)), "shared")
+        mixtures = Mixed(kernel, family.latents, warps, mixing)
         mixed = self._train(Model.after(shared.model, family, mixtures), "mixed")
-        kernels = PerLatent(kernel, family.latents, d, family.kernel_scales)
+        kernels = PerLatent(kernel, family.latents, warps, family.kernel_scales)
         own = self._train(Model.after(shared.model, family, kernels), "own", half)
         return self._best(
             {"mixed outputs": mixed, "a kernel for each output": own, "one kernel for all outputs": shared}
@@ -287,6 +296,15 @@ class _Learner:
 
             progress = train(run, schedule, after_refresh)
         return run.model, run.rows, progress
+
+
+def _warps(rows: Rows, warp: bool | tuple[int, ...]) -> Warps:
+    """The map of the inputs, of all columns, none, or those with these numbers."""
+    allowed = np.full(rows.inputs.shape[1], warp is True)
+    if not isinstance(warp, bool):
+        allowed[list(warp)] = True
+    weights = np.bincount(rows.observations.row, rows.observations.weights, len(rows))
+    return Warps.of(rows.inputs, weights, allowed)
 
 
 def _exactly(model: Model, n: int, settings: Settings) -> str:
@@ -397,7 +415,7 @@ def _warn_of_copies(sweeper: Sweeper) -> None:
     """Say it if most rows have near copies, from which they are predicted when left out."""
     rows = sweeper.rows
     which = np.arange(0, len(rows), -(-len(rows) // _COPIED_ROWS))
-    share = copied_share(sweeper.index, rows.inputs / sweeper.lengths, which)
+    share = copied_share(sweeper.index, sweeper.scaled(), which)
     if share > _MOST_COPIED:
         warnings.warn(
             f"{share:.0%} of the rows have a near copy, much nearer than any other row. Left out alone, they are "

@@ -24,14 +24,19 @@ from nearfield._compiled import compiled
 from nearfield._simd import FAR, power_below_one
 
 _TINY = 1e-30  # keeps the slope of the Matern 1/2 kernel finite at distance zero, where it is multiplied by zero
+_NEAR = 1e-7  # the same of the mixture, whose slopes are contracted by products: what is nearer adds next to nothing
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A stationary kernel: `code` names its branch in compiled code, `shapes` its shape parameters and their starts."""
+    """A stationary kernel: `code` names its branch in compiled code, `shapes` its shape parameters and their starts.
+
+    bounds: least and greatest shape.
+    """
 
     code: int
     shapes: Mapping[str, float] = field(default_factory=dict, hash=False)
+    bounds: tuple[float, float] = (1e-2, 1e3)
 
 
 KERNELS: dict[str, Kernel] = {
@@ -40,7 +45,14 @@ KERNELS: dict[str, Kernel] = {
     "matern32": Kernel(2),
     "matern52": Kernel(3),
     "rational_quadratic": Kernel(4, {"alpha": 1.0}),
+    "auto": Kernel(5, {"smoothness": 8.0}, (1e-2, 1e6)),
 }
+
+
+def mixture(log_shape: np.ndarray) -> tuple[float, float, float]:
+    """Shares of Matern 1/2, 3/2 and 5/2 in the kernel "auto" with that log smoothness (1,)."""
+    rough = 1 / (1 + math.exp(float(log_shape[0])))
+    return rough**2, 2 * rough * (1 - rough), (1 - rough) ** 2
 
 
 STEEP = 1  # the code of the kernel whose slope grows without bound as the distance goes to zero, Matern 1/2
@@ -127,6 +139,22 @@ def _rational_quadratic(r2, alpha):
     return value, -0.5 * value / (1 + u), alpha * value * (u / (1 + u) - log_base)
 
 
+@njit(inline="always")
+def _mixture(r2, rough):
+    """(1 + a q + b q^2 / 3) exp(-q) with q = sqrt(5) r, a = 1 - rough^2 and b = (1 - rough)^2.
+
+    A mixture of Matern 1/2, 3/2 and 5/2 with shares rough^2, 2 rough (1 - rough) and (1 - rough)^2, whose length scales
+    are such that all fall with the same exponential: one is enough. log smoothness is -logit(rough).
+    """
+    y = min(math.sqrt(r2 * (5 / _LN2**2)), FAR)
+    e = power_below_one(y)
+    q, smooth, edge = _LN2 * y, 1 - rough, rough * rough
+    b = smooth * smooth * (1 / 3)
+    value = (1 + q * (1 - edge + b * q)) * e
+    slope = 2.5 * e * (2 * b - 1 + edge - b * q - edge / max(q, _NEAR))
+    return value, slope, (2 * rough * smooth) * q * (rough + smooth * (1 / 3) * q) * e
+
+
 _FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "nnan", "ninf", "nsz"}}
 
 
@@ -163,6 +191,16 @@ def _evaluate_rational_quadratic(shape, values, ld, m, columns, slopes, keep, sh
 
 
 @njit(**_FAST)
+def _evaluate_mixture(shape, values, ld, m, columns, slopes, keep, shape_slopes):
+    rough = 1 / (1 + shape[0])
+    for j in range(columns):
+        start = j // 4 * 4
+        first, place = np.uint64(j * ld + start), np.uint64(j * keep + start)
+        for i in range(np.uint64(m - start)):
+            values[first + i], slopes[place + i], shape_slopes[place + i] = _mixture(values[first + i], rough)
+
+
+@njit(**_FAST)
 def evaluate_profile(code, shape, values, ld, m, columns, slopes, keep, shape_slopes):
     """Write the kernel with that code over squared distances: the lower triangle of the first columns of a matrix.
 
@@ -177,6 +215,8 @@ def evaluate_profile(code, shape, values, ld, m, columns, slopes, keep, shape_sl
         _evaluate_matern32(values, ld, m, columns, slopes, keep)
     elif code == 3:
         _evaluate_matern52(values, ld, m, columns, slopes, keep)
+    elif code == 5:
+        _evaluate_mixture(shape, values, ld, m, columns, slopes, keep, shape_slopes)
     else:
         _evaluate_rational_quadratic(shape, values, ld, m, columns, slopes, keep, shape_slopes)
 

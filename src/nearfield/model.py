@@ -59,6 +59,10 @@ class Model:
         """Length scales (d,) under which neighbours are searched."""
         return self.covariance.search_lengths(self.parameters)
 
+    def coordinates(self, inputs: np.ndarray) -> np.ndarray:
+        """Standardised inputs (n, d) as the kernel sees them, before the length scales."""
+        return self.covariance.coordinates(self.parameters, inputs)
+
     @property
     def scale2(self) -> np.ndarray:
         """Prior variances (S,) of the latent functions."""
@@ -77,17 +81,27 @@ class Model:
         left_out: Observations | None = None,
         ks: np.ndarray | None = None,
         differentiate: bool = False,
+        located: np.ndarray | None = None,
     ) -> Latent:
         """The latent functions at query (b, d), given the neighbours ids (b, k), or the first ks (q,) of them.
 
         left_out: the observations (b,) that the query stands for, which are then taken away from the neighbours.
+        located: what `coordinates` says of all rows, where it is known.
         """
         observed, state = seen_by(rows, self.family, ids, left_out)
         scale2 = self.scale2
         sites = self.family.sites(observed, state, self.parameters, scale2)
         near = rows.inputs[np.maximum(ids, 0)] if self.mean.needs_inputs else query
         targets = sites.targets - self.mean.at(near, self.parameters)
-        neighbourhood = Neighbourhood(query, rows.inputs, ids, targets, sites.noises)
+        warps = self.covariance.warps
+        if differentiate and len(warps):
+            features = rows.features or rows.featured(warps, ids).features
+            assert features is not None
+            given, own = (warps.features(query), features.values, features.ids(ids)), warps.owners
+            neighbourhood = Neighbourhood(*given, targets, sites.noises, own)
+        else:
+            located = self.coordinates(rows.inputs) if located is None else located
+            neighbourhood = Neighbourhood(self.coordinates(query), located, ids, targets, sites.noises)
         found = self.covariance.condition(self.parameters, neighbourhood, ks, differentiate)
         level = self.mean.at(query, self.parameters)
         level = level[:, None] if level.ndim == 2 else level

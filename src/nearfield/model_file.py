@@ -36,6 +36,7 @@ from nearfield.prediction import Predictor
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
 from nearfield.summary import Summary
+from nearfield.warps import KNOTS, Warps
 
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -60,6 +61,9 @@ def pack(fit: Fit) -> tuple[Header, Arrays]:
     arrays |= {f"observed.{name}": values for name, values in rows.observed.items()}
     arrays |= {} if rows.groups is None else {"rows.groups": rows.groups}
     arrays |= {f"parameter.{name}": value for name, value in model.parameters.items()}
+    warps = model.covariance.warps
+    if len(warps):
+        arrays |= {"warps.columns": warps.columns, "warps.knots": warps.knots, "warps.scores": warps.scores}
     arrays |= {f"head.{name}": value for name, value in head_arrays.items()} | pack_scaling("inputs", fit.inputs)
     return sections, {name: np.asarray(value) for name, value in arrays.items()}
 
@@ -135,11 +139,12 @@ def _model(fields: Header, family: Family, arrays: Arrays, d: int) -> Model:
     except ValueError as error:
         raise ModelFileError(f"its kernel does not make sense ({error})") from error
     covariance: Covariance
+    warps = _warps(arrays, d)
     if name == "mixed":
         mixing = _array(arrays, "parameter.mixing", None)
-        covariance = Mixed(kernel, family.latents, d, np.zeros((family.latents, mixing.shape[1])))
+        covariance = Mixed(kernel, family.latents, warps, np.zeros((family.latents, mixing.shape[1])))
     else:
-        covariance = _COVARIANCES[name](kernel, family.latents, d, family.kernel_scales)
+        covariance = _COVARIANCES[name](kernel, family.latents, warps, family.kernel_scales)
     model = Model.initial(family, covariance, MEANS[mean])
     values: dict[str, np.ndarray] = {}
     for parameter, p in model.described().items():
@@ -147,6 +152,20 @@ def _model(fields: Header, family: Family, arrays: Arrays, d: int) -> Model:
         if value.size and not (p.low - 1e-9 <= value.min() and value.max() <= p.high + 1e-9):
             raise ModelFileError(f"its array 'parameter.{parameter}' lies outside of {p.low:g} to {p.high:g}")
     return model.with_parameters(values)
+
+
+def _warps(arrays: Arrays, d: int) -> Warps:
+    if "warps.columns" not in arrays:
+        return Warps.none(d)
+    columns = require_array(arrays, "warps.columns", "int64", 1)
+    w = len(columns)
+    if not (0 < w <= d and columns[0] >= 0 and columns[-1] < d and (np.diff(columns) > 0).all()):
+        raise ModelFileError(f"its array 'warps.columns' does not name some of its {d} columns in their order")
+    knots = _array(arrays, "warps.knots", (w, KNOTS))
+    scores = _array(arrays, "warps.scores", (w, 2, KNOTS))
+    if not ((np.diff(knots) > 0).all() and (np.diff(scores) >= 0).all()):
+        raise ModelFileError("its warps do not increase")
+    return Warps(d, columns, knots, scores)
 
 
 def _summary(stored: Header) -> Summary:

@@ -18,7 +18,7 @@ import numpy as np
 from nearfield.conditional.joint import joint_log_density
 from nearfield.families import Observations, Score
 from nearfield.model import AllRows, Model, added
-from nearfield.rows import Rows, seen_by
+from nearfield.rows import Features, Rows, seen_by
 
 
 class Search(Protocol):
@@ -98,9 +98,11 @@ def joint_score(model: Model, rows: Rows, left_out: Observations, ids: np.ndarra
     sites = model.family.sites(observed, state, p, scale2)
     near = rows.inputs[np.maximum(ids, 0)]
     targets = sites.targets - model.mean.at(near, p)
+    own, warps = model.covariance, model.covariance.warps
+    features = rows.features or rows.featured(warps, ids).features or Features(rows.inputs, None)
     value, by = joint_log_density(
-        model.covariance.kernel, p["log_lengths"], p["log_scale"][0], p["log_shape"], rows.inputs, ids,
-        targets[..., 0], sites.noises[..., 0],
+        own.kernel, own.lengths(p, len(warps) > 0), p["log_scale"][0], p["log_shape"], features.values,
+        features.ids(ids), targets[..., 0], sites.noises[..., 0], warps.owners,
     )  # fmt: skip
     k = ids.shape[1]
 
@@ -108,12 +110,12 @@ def joint_score(model: Model, rows: Rows, left_out: Observations, ids: np.ndarra
         w = weights[:, None] / k
         by_targets, by_noises = (w * by.targets)[..., None], (w * by.noises)[..., None]
         of_sites = model.family.site_slopes(observed, state, p, scale2, by_targets, by_noises)
-        own = {
-            "log_lengths": (w * by.log_lengths).sum(axis=0),
+        of_kernel = {
+            **own.length_slopes(p, (w * by.log_lengths).sum(axis=0)),
             "log_scale": np.array([np.sum(w[:, 0] * by.log_scale)]) + of_sites.log_scale,
             "log_shape": (w * by.log_shape).sum(axis=0),
         }
-        return added(own, of_sites.parameters, model.mean.slopes(near, -by_targets)), None
+        return added(of_kernel, of_sites.parameters, model.mean.slopes(near, -by_targets)), None
 
     return Scored(value / k, slopes, None, 0)
 

@@ -10,6 +10,18 @@ import numpy as np
 
 from nearfield.families import Family, Observations, Observed, taken
 from nearfield.neighbours import EqualRows, find_equal_rows, order_key
+from nearfield.warps import Warps
+
+
+class Features(NamedTuple):
+    """Features (u, F) of some rows, see `warps.py`, and where those of each row are, (n,); None: of all rows."""
+
+    values: np.ndarray
+    place: np.ndarray | None
+
+    def ids(self, ids: np.ndarray) -> np.ndarray:
+        """Numbers of features from those of rows, -1 for none."""
+        return ids if self.place is None else np.where(ids >= 0, self.place[ids], -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,6 +29,7 @@ class Rows:
     """Inputs (n, d), what was observed there by name, and the family's site state (n, A).
 
     `observations` are what can be left out. Rows of the same group (n,), where there are groups, are left out together.
+    `features` are those of the rows that are about to be neighbours in training.
     """
 
     inputs: np.ndarray
@@ -24,6 +37,7 @@ class Rows:
     state: np.ndarray
     observations: Observations
     groups: np.ndarray | None = None
+    features: Features | None = None
 
     @classmethod
     def of(cls, family: Family, inputs: np.ndarray, observed: Observed, groups: np.ndarray | None = None) -> Rows:
@@ -46,8 +60,23 @@ class Rows:
             vars(other)["equal"] = self.equal  # the inputs are the same
         return other
 
+    def featured(self, warps: Warps, ids: np.ndarray) -> Rows:
+        """The same rows with the features of those that are about to be neighbours, ids (b, k), or of all.
+
+        Of few rows all are kept: they will be needed again.
+        """
+        if not len(warps) or (self.features is not None and self.features.place is None):
+            return self
+        if len(self) <= 2 * ids.size:
+            return replace(self, features=Features(warps.features(self.inputs), None))
+        there = np.zeros(len(self), dtype=np.bool_)
+        there[ids[ids >= 0]] = True
+        place = np.cumsum(there) - 1
+        return replace(self, features=Features(warps.features(self.inputs[there]), place))
+
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "equal"}  # is found again
+        kept = {name: value for name, value in vars(self).items() if name != "equal"}  # is found again
+        return {**kept, "features": None}
 
     def sample(self, which: np.ndarray, family: Family) -> Rows:
         """The rows `which` (b,) alone, ascending; all of them are these rows themselves."""

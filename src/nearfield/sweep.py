@@ -32,9 +32,18 @@ class Sweeper:
         self.lengths = model.search_lengths
 
     @cached_property
+    def located(self) -> np.ndarray:
+        """The rows (n, d) as the kernel sees them, before the length scales."""
+        return self.model.coordinates(self.rows.inputs)
+
+    def scaled(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Rows, by their numbers (b,), or all of them, where they are searched (b, d)."""
+        return self.located[rows] / self.lengths
+
+    @cached_property
     def index(self) -> NeighbourIndex:
         """Finds neighbours under the length scales."""
-        return build_index(self.rows.inputs / self.lengths, equal_rows=self.rows.equal)
+        return build_index(self.scaled(), equal_rows=self.rows.equal)
 
     @cached_property
     def together(self) -> AllRows:
@@ -70,7 +79,7 @@ class Sweeper:
 
     def new_ids(self, query: np.ndarray, k: int) -> np.ndarray:
         """Neighbours (b, k) of new rows, inputs (b, d)."""
-        return self.index.query(query / self.lengths, self._reach(k)).ids
+        return self.index.query(self.model.coordinates(query) / self.lengths, self._reach(k)).ids
 
     def left_out_ids(self, which: np.ndarray, k: int) -> np.ndarray:
         """Neighbours (b, k) of the observations `which` (b,), each left out.
@@ -79,7 +88,7 @@ class Sweeper:
         """
         observations = self.rows.observations
         row = observations.row[which]
-        query = self.rows.inputs[row] / self.lengths
+        query = self.scaled(row)
         if self.rows.groups is not None:
             return self._outside(query, row, self._reach(k))
         return self.index.query(query, self._reach(k), np.where(observations.alone[which], row, -1)).ids
@@ -93,11 +102,11 @@ class Sweeper:
 
     def earlier_ids(self, which: np.ndarray, k: int, rank: np.ndarray) -> np.ndarray:
         """Neighbours (b, k) of the rows `which` (b,) among those of a lower rank (n,)."""
-        return earlier_neighbours(self.index, self.rows.inputs / self.lengths, which, k, rank)
+        return earlier_neighbours(self.index, self.scaled(), which, k, rank)
 
     def own_ids(self, which: np.ndarray, k: int) -> np.ndarray:
         """The rows `which` (b,) themselves and their nearest neighbours, k in all."""
-        others = self.index.query(self.rows.inputs[which] / self.lengths, k, which).ids[:, : k - 1]
+        others = self.index.query(self.scaled(which), k, which).ids[:, : k - 1]
         return np.concatenate([which[:, None], others], axis=1)
 
     # --- moments ----------------------------------------------------------------------------------------------------
@@ -197,7 +206,7 @@ class Sweeper:
 
     def _updated(self, rows: Rows, which: np.ndarray, query: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Site state (b, A) of rows, each given all rows, itself among them."""
-        latent = self.model.latent(rows, query, ids)
+        latent = self.model.latent(rows, query, ids, located=self.located)
         observed = taken(rows.observed, which)
         mean, variance = latent.mean[:, 0], latent.found.variance[:, 0]
         return self.model.family.updated_state(observed, mean, variance, self.model.parameters)
@@ -214,7 +223,7 @@ class Sweeper:
         last = np.array([self._reach(int(k)) for k in ks])
         near = np.minimum(last, NEAR)
         asked = np.union1d(last, near)
-        latent = self.model.latent(self.rows, query, ids, left_out, asked)
+        latent = self.model.latent(self.rows, query, ids, left_out, asked, located=self.located)
         mean, variance, quad = latent.mean, latent.found.variance, latent.found.quad
         _refuse_not_finite(mean, variance)
         sizes = np.where(ids[..., None] >= 0, self.model.family.sizes(latent.observed), 0.0).cumsum(axis=1)

@@ -202,6 +202,7 @@ def _judged(run: Run, k: int) -> Scored:
         run.judged = np.sort(run.rng.choice(n, min(n, _JUDGED), replace=False))
     rows = run.rows
     ids = run.objective.table(Sweeper(run.model, rows), run.judged, k)
+    rows = rows.featured(run.model.covariance.warps, ids)
     return run.objective.score(run.model, rows, rows.observations.take(run.judged), ids)
 
 
@@ -240,6 +241,7 @@ def _refresh(run: Run, stage: Stage, schedule: Schedule) -> None:
     batches, by_weight = _draw_batches(run.rng, weights, schedule)
     visited, places = np.unique(batches, return_inverse=True)
     ids = run.objective.table(Sweeper(run.model, run.rows), visited, stage.k)
+    run.began = run.began.featured(run.model.covariance.warps, ids)
     scores, counted, rejections = [], [], 0
     total = float(weights.sum())
     for batch, place in zip(batches, places.reshape(batches.shape), strict=True):

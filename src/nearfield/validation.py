@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -70,3 +72,37 @@ def refuse_not_finite(values: np.ndarray, names: Any, label: str | None = None) 
         f"Input contains {kind}: {label} has {count} missing or infinite values in {len(values)} rows"
         f" ({columns} such columns in all). Impute them or leave the rows out."
     )
+
+
+def checked_warp(warp: Any, d: int, names: Any = None) -> bool | tuple[int, ...]:
+    """Which of d columns may be bent, ascending numbers; True: all, False: none.
+
+    warp: a flag, a list of names or numbers of those that may, or a mapping of names or numbers to flags for some.
+    """
+    if isinstance(warp, bool | np.bool_):
+        return bool(warp)
+    if isinstance(warp, Mapping):
+        off = {_column(key, d, names) for key, bent in warp.items() if not bent}
+        for key in warp:
+            _column(key, d, names)
+        return tuple(e for e in range(d) if e not in off)
+    if isinstance(warp, str) or not isinstance(warp, Iterable):
+        raise ValueError(
+            f"warp is {warp!r}: expected True, False, a list of the columns that may be bent, or a mapping of columns to "
+            "True or False."
+        )
+    return tuple(sorted({_column(key, d, names) for key in warp}))
+
+
+def _column(key: Any, d: int, names: Any) -> int:
+    """The number of a column by its name, or by its number from 0 to d - 1."""
+    known = [] if names is None else [str(name) for name in names]
+    if isinstance(key, str):
+        if key in known:
+            return known.index(key)
+        close = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+        hint = f" Did you mean {close[0]!r}?" if close else " The columns have no names: give their numbers."
+        raise ValueError(f"warp names a column {key!r} that is not there.{hint}")
+    if is_int(key) and 0 <= int(key) < d:
+        return int(key)
+    raise ValueError(f"warp has the column {key!r}: expected a name, or a number from 0 to {d - 1}.")

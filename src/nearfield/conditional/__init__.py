@@ -19,6 +19,9 @@ C latent functions may share the neighbours and the length scales. Where they sh
 are the same for all, and g_m alpha and g_q alpha alpha' stand for sums over them. Where each has noises of its own
 (R = C), each has its own L, and they share the correlations and their slopes.
 
+A coordinate of the kernel may be a sum of several features of a row, each over a length scale of its own, as warped
+columns are (`warps.py`): then the gradient is by the length scales of features, d of them.
+
 Each row's numbers depend on that row alone, so the answers have the same bits for any number of threads. The compiled
 code runs without the interpreter's lock on threads of our own: Numba's threading layers are not safe to enter from
 several Python threads at once.
@@ -159,7 +162,7 @@ def condition(
     )
     moments = np.empty((b, ks.size, latents)), np.empty((b, ks.size, factors)), np.empty((b, ks.size, latents))
     jittered = np.zeros(b, np.int64)
-    constants = (kernel.code, np.exp(log_shape), n.rows, np.exp(-log_lengths))
+    constants = (kernel.code, np.exp(log_shape), n.rows, np.exp(-log_lengths), n.owners)
 
     def part(start: int, stop: int) -> None:
         status = _fused.forward(

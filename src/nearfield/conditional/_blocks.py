@@ -27,6 +27,7 @@ from nearfield._simd import COLUMNS, LANES, PANEL, Vectors, data, sums
 from nearfield.conditional._cholesky import FLAGS, factorise, solve_back
 from nearfield.conditional._fused import JITTER, MOST_JITTER
 from nearfield.conditional._slopes import (
+    add_up,
     aligned,
     column_length,
     contract_slopes,
@@ -34,7 +35,9 @@ from nearfield.conditional._slopes import (
     correlations,
     count_neighbours,
     cross_correlations,
+    features,
     gather,
+    pulls_room,
     rounded,
 )
 
@@ -176,6 +179,7 @@ def forward(
     shape,
     rows,
     inverse_lengths,
+    owners,
     tiles,
     prior,
     query,
@@ -199,17 +203,19 @@ def forward(
     zero, or what `count_neighbours` says of the first row of which the ids are wrong.
     """
     _, k, outputs = targets.shape
-    latents, d = inverse_lengths.shape
+    latents, lengths = inverse_lengths.shape
+    d = lengths - owners.size
     kp, below = rounded(k * outputs, LANES), rounded(outputs + 1, LANES)
     ld, near = column_length(kp + below), column_length(k + LANES)  # column lengths of K and of the correlations
     a = aligned(kp * ld)
-    raw, x = coordinates(d, near), coordinates(d, near)
+    raw, x = coordinates(lengths, near), coordinates(d, near)
+    parts = features(owners, d, near, x)
     values = aligned(latents * rounded(k, LANES) * near).reshape(latents, rounded(k, LANES) * near)
     cross = aligned(latents * near).reshape(latents, near)
     slope, shape_slope = aligned(near), aligned(near)
     inverse, lines, solved = aligned(PANEL), aligned(kp * LANES), aligned((outputs + 1) * ld)
     part, total = np.empty(below * below), np.empty(below * below)
-    unit, top = np.ones(d), 0.0
+    unit, top = np.ones(lengths), 0.0
     for p in range(outputs):
         top = max(top, prior[p, p])
     _clear(values.reshape(-1))  # what is above the diagonal is read, not used
@@ -222,7 +228,8 @@ def forward(
         mi, m = rounded(n, LANES), rounded(n * outputs, LANES)
         gather(rows, query[r], unit, ids[r], n, mi, near, raw)
         for q in range(latents):
-            _scale(raw, inverse_lengths[q], near, mi, x)
+            _scale(raw, inverse_lengths[q], near, mi, parts)
+            add_up(parts, owners, d, near, mi, x)
             correlations(code, shape, x, near, d, mi, values[q], slope, shape_slope, 0)
             cross_correlations(code, shape, x, near, d, mi, cross[q], slope, shape_slope)
             for j in range(n):
@@ -343,6 +350,7 @@ def backward(
     shape,
     rows,
     inverse_lengths,
+    owners,
     mixing,
     query,
     ids,
@@ -364,18 +372,20 @@ def backward(
     says of the first row of which the ids are wrong.
     """
     outputs, k = d_targets.shape[2], d_targets.shape[1]
-    latents, d = inverse_lengths.shape
+    latents, lengths = inverse_lengths.shape
+    d = lengths - owners.size
     ld, padded = column_length(k + LANES), mixing.shape[1]
     count = rounded(outputs + 1 + rounded(outputs, GROUP), GROUP)  # slots: u, alpha, and v in whole groups
     size = count * ld
-    raw, x = coordinates(d, ld), coordinates(d, ld)
+    raw, x = coordinates(lengths, ld), coordinates(d, ld)
+    parts, pulls = features(owners, d, ld, x), pulls_room(owners, d, ld)
     values, cross = aligned(ld * ld), aligned(ld)
     slopes, near_slopes = (aligned(ld * ld), aligned(ld * ld)), (aligned(ld), aligned(ld))
     totals, line, dc = aligned(ld), aligned(ld), aligned(ld)
-    parts = aligned(rounded(d, COLUMNS) * LANES)
+    coordinate_sums = aligned(rounded(d, COLUMNS) * LANES)
     slots, sides = aligned(outputs * size), aligned(padded * size)
     products, given = aligned(size), aligned(size).reshape(ld, count)
-    gains, unit = np.zeros((outputs + 1, rounded(outputs, GROUP))), np.ones(d)
+    gains, unit = np.zeros((outputs + 1, rounded(outputs, GROUP))), np.ones(lengths)
     own, w = slots.reshape(outputs, size), mixing.reshape(-1)
     for r in range(start, stop):
         n = count_neighbours(ids[r], len(rows))
@@ -391,14 +401,15 @@ def backward(
                     _mix_4(w, padded, q, slots, size, i, outputs, sides, q * size + i, size)
         gather(rows, query[r], unit, ids[r], n, m, ld, raw)
         for q in range(latents):
-            _scale(raw, inverse_lengths[q], ld, m, x)
+            _scale(raw, inverse_lengths[q], ld, m, parts)
+            add_up(parts, owners, d, ld, m, x)
             correlations(code, shape, x, ld, d, m, values, slopes[0], slopes[1], ld)
             cross_correlations(code, shape, x, ld, d, m, cross, near_slopes[0], near_slopes[1])
             _mirror(values, ld, n, m)
             side = sides[q * size : (q + 1) * size]
             _by_mixing(q, n, m, ld, mixing, gm, gc, own, side, values, cross, given, products, dc, d_mixing[r])
             contract_slopes(
-                code, shape, x, ld, d, m, side, side[(outputs + 1) * ld :], outputs, dc, slopes, near_slopes,
-                totals, line, parts, d_kernel[r, q],
+                code, shape, x, parts, owners, ld, d, m, side, side[(outputs + 1) * ld :], outputs, dc, slopes,
+                near_slopes, totals, line, pulls, coordinate_sums, d_kernel[r, q],
             )  # fmt: skip
     return 0

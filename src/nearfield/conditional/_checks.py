@@ -18,6 +18,11 @@ def numbers(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x, dtype=np.float64)
 
 
+def whole(x: np.ndarray) -> np.ndarray:
+    """The same of whole numbers."""
+    return np.ascontiguousarray(x, dtype=np.int64)
+
+
 class Arrays(NamedTuple):
     """A `Neighbourhood` as compiled code wants it."""
 
@@ -26,12 +31,13 @@ class Arrays(NamedTuple):
     ids: np.ndarray
     targets: np.ndarray
     noises: np.ndarray
+    owners: np.ndarray
 
 
 def arrays(n: Neighbourhood) -> Arrays:
     """The neighbourhood's own arrays, or copies of those that do not lie as they should."""
-    ids = np.ascontiguousarray(n.ids, dtype=np.int64)
-    return Arrays(numbers(n.query), numbers(n.rows), ids, numbers(n.targets), numbers(n.noises))
+    ids = whole(n.ids)
+    return Arrays(numbers(n.query), numbers(n.rows), ids, numbers(n.targets), numbers(n.noises), whole(n.owners))
 
 
 def ascending(ks: np.ndarray | None, k: int) -> np.ndarray:
@@ -51,6 +57,9 @@ def check_inputs(n: Arrays, d: int) -> None:
             f"query {n.query.shape}, rows {n.rows.shape} and neighbours {n.ids.shape} do not fit {d} length scales: "
             "expected (b, d), (n, d) and (b, k)."
         )
+    coordinates = d - n.owners.size
+    if n.owners.ndim != 1 or (n.owners.size and not (0 <= n.owners.min() and n.owners.max() < coordinates)):
+        raise ValueError(f"owners {n.owners} are no coordinates: there are {coordinates}.")
 
 
 def check_shapes(kernel: Kernel, log_shape: np.ndarray) -> None:

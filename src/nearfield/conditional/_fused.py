@@ -25,6 +25,7 @@ from nearfield._compiled import compiled
 from nearfield._simd import COLUMNS, LANES, PANEL
 from nearfield.conditional._cholesky import FLAGS, factorise, solve_back
 from nearfield.conditional._slopes import (
+    add_up,
     aligned,
     clear,
     column_length,
@@ -33,8 +34,10 @@ from nearfield.conditional._slopes import (
     correlations,
     count_neighbours,
     cross_correlations,
+    features,
     gather,
     jacobian,
+    pulls_room,
     rounded,
 )
 
@@ -91,6 +94,7 @@ def forward(
     shape,
     rows,
     inverse_lengths,
+    owners,
     query,
     ids,
     targets,
@@ -116,12 +120,14 @@ def forward(
     _, k, latents = targets.shape
     factors = noises.shape[2]
     count = latents // factors  # targets of one factorisation
-    d = query.shape[1]
+    d = query.shape[1] - owners.size
     kp, below = rounded(k, LANES), rounded(count + 1, LANES)
     ld = column_length(kp + below)
     keep = ld if jacobians.size else 0
     a, base = aligned(kp * ld), aligned(kp * ld if factors > 1 else 0)
     x = coordinates(d, ld)
+    parts = features(owners, d, ld, x)
+    pulls = pulls_room(owners, d, ld)
     slopes = aligned(max(kp * keep, ld)), aligned(max(kp * keep if shape.size else 0, ld))
     cross, cross_slopes = aligned(ld), (aligned(ld), aligned(ld))
     inverse, lines, solved = aligned(PANEL), aligned(kp * LANES), aligned((count + 1) * ld)
@@ -134,7 +140,8 @@ def forward(
             return n
         n = min(n, most)
         m = rounded(n, LANES)
-        gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
+        gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, parts)
+        add_up(parts, owners, d, ld, m, x)
         cross_correlations(code, shape, x, ld, d, m, cross, cross_slopes[0], cross_slopes[1])
         if factors > 1:
             correlations(code, shape, x, ld, d, m, base, slopes[0], slopes[1], keep)
@@ -165,8 +172,8 @@ def forward(
                         alpha[r, first + t, i] = solved[(t + 1) * ld + i] if i < n else 0
         if keep:
             jacobian(
-                code, shape, x, ld, d, m, slopes, cross_slopes, solved[ld:], solved, a, totals, near, half, sums,
-                jacobians[r],
+                code, shape, x, parts, owners, ld, d, m, slopes, cross_slopes, solved[ld:], solved, a, totals, near,
+                half, pulls, sums, jacobians[r],
             )  # fmt: skip
     return 0
 
@@ -219,6 +226,7 @@ def backward(
     shape,
     rows,
     inverse_lengths,
+    owners,
     query,
     ids,
     most,
@@ -240,13 +248,15 @@ def backward(
     Returns zero, or what `count_neighbours` says of the first row of which the ids are wrong.
     """
     _, k, factors = d_noises.shape
-    d = query.shape[1]
+    d = query.shape[1] - owners.size
     ld = column_length(rounded(k, LANES) + LANES)
     count = alpha.shape[1] // factors
     pairs = factors + (alpha.shape[1] if with_quad else 0)
     rebuild = with_quad or not jacobians.size
     size = rounded(k, LANES) * ld if rebuild else 0
     x = coordinates(d, ld)
+    parts = features(owners, d, ld, x)
+    pulls = pulls_room(owners, d, ld)
     values, slopes = aligned(size), (aligned(size), aligned(size if shape.size else ld))
     cross, cross_slopes = aligned(ld), (aligned(ld), aligned(ld))
     totals, near, sums = aligned(ld), aligned(ld), aligned(rounded(d, COLUMNS) * LANES)
@@ -266,10 +276,12 @@ def backward(
                 d_kernel[r, e] = g_mean[r, 0] * jacobians[r, 0, e] + g_variance[r, 0] * jacobians[r, 1, e]
             continue
         _by_correlations(n, m, ld, alpha[r], beta[r], g_variance[r], g_quad[r], pairs, u, v, dc)
-        gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, x)
+        gather(rows, query[r], inverse_lengths, ids[r], n, m, ld, parts)
+        add_up(parts, owners, d, ld, m, x)
         cross_correlations(code, shape, x, ld, d, m, cross, cross_slopes[0], cross_slopes[1])
         correlations(code, shape, x, ld, d, m, values, slopes[0], slopes[1], ld)
         contract_slopes(
-            code, shape, x, ld, d, m, u, v, pairs, dc, slopes, cross_slopes, totals, near, sums, d_kernel[r]
-        )
+            code, shape, x, parts, owners, ld, d, m, u, v, pairs, dc, slopes, cross_slopes, totals, near, pulls, sums,
+            d_kernel[r],
+        )  # fmt: skip
     return 0

@@ -44,12 +44,14 @@ def correlate(code, shape, columns, points, values, slopes, shape_slopes, start,
 
 
 @compiled(**_SUMS)
-def contract(columns, weights, slopes, shape_slopes, with_shape, by_lengths, start, stop):
-    """Lines start .. stop: slopes (n, d + p) by log length scales and log shape, from those by the correlations (n, n).
+def contract(columns, more, owners, weights, slopes, shape_slopes, with_shape, by_lengths, start, stop):
+    """Lines start .. stop: slopes (n, d + w + p) by log length scales and log shape, from those by correlations (n, n).
 
-    By the log length scale of column e: -2 sum_j weight_ij slope_ij (z_ie - z_je)^2.
+    By the log length scale of a feature p of column e: -2 sum_j weight_ij slope_ij (z_ie - z_je) (p_i - p_j). There is
+    one of each column, and feature i of `more` (w, n) is one more of column owners[i] (w,).
     """
     d, n = columns.shape
+    lengths = d + len(more)
     own = np.empty(n)
     for i in range(start, stop):
         for j in range(n):
@@ -61,11 +63,19 @@ def contract(columns, weights, slopes, shape_slopes, with_shape, by_lengths, sta
                 off = column[j] - x
                 total += own[j] * off * off
             by_lengths[i, e] = -2 * total
+        for f in range(len(more)):
+            e = owners[f]
+            column, x, feature, p = columns[e], columns[e, i], more[f], more[f, i]
+            total = 0.0
+            for j in range(n):
+                total += own[j] * (column[j] - x) * (feature[j] - p)
+            by_lengths[i, d + f] = -2 * total
+            by_lengths[i, e] += 2 * total  # what is left is that of the first feature
         if with_shape:
             total = 0.0
             for j in range(n):
                 total += weights[i, j] * shape_slopes[i, j]
-            by_lengths[i, d] = total
+            by_lengths[i, lengths] = total
 
 
 @compiled(**FLAGS)

@@ -43,12 +43,14 @@ def joint_log_density(
     ids: np.ndarray,
     targets: np.ndarray,
     noises: np.ndarray,
+    owners: np.ndarray | None = None,
 ) -> tuple[np.ndarray, JointSlopes]:
     """Log density (b,) of the targets (b, k) of the rows ids (b, k), -1 for none, and its derivatives.
 
     log_lengths: (d,); log_scale: (); log_shape: (p,); rows: (n, d) inputs; noises: (b, k) variances relative to the
-    kernel's variance, infinite for a target that was not observed.
+    kernel's variance, infinite for a target that was not observed; owners: of features, see `Neighbourhood`.
     """
+    owners = np.zeros(0, dtype=np.int64) if owners is None else owners
     rows, targets, noises, ids = numbers(rows), numbers(targets), numbers(noises), np.asarray(ids)
     log_lengths, log_shape = numbers(log_lengths), numbers(log_shape)
     check_shapes(kernel, log_shape)
@@ -64,7 +66,8 @@ def joint_log_density(
     parts = []
     for start in range(0, max(1, len(ids)), size):
         piece = slice(start, start + size)
-        parts.append(_chunk(kernel, lengths, scale2, log_shape, rows, ids[piece], targets[piece], noises[piece]))
+        given = (rows, owners, ids[piece], targets[piece], noises[piece])
+        parts.append(_chunk(kernel, lengths, scale2, log_shape, *given))
     density, *slopes = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
     return density, JointSlopes(*slopes)
 
@@ -75,6 +78,7 @@ def _chunk(
     scale2: float,
     log_shape: np.ndarray,
     rows: np.ndarray,
+    owners: np.ndarray,
     ids: np.ndarray,
     targets: np.ndarray,
     noises: np.ndarray,
@@ -82,15 +86,20 @@ def _chunk(
     """Densities (b,) and what `JointSlopes` holds of some rows."""
     valid = (ids >= 0) & (noises != np.inf)
     both = valid[:, :, None] & valid[:, None, :]
-    x = rows[np.maximum(ids, 0)] / lengths
-    k, columns = ids.shape[1], range(x.shape[2])
+    features = rows[np.maximum(ids, 0)] / lengths
+    d = features.shape[2] - owners.size
+    own = [*range(d), *owners.tolist()]  # the coordinate of each feature
+    x = features[..., :d].copy()
+    for f, e in enumerate(own[d:], d):
+        x[..., e] += features[..., f]
+    k = ids.shape[1]
 
-    def squares(e: int) -> np.ndarray:
-        return np.square(x[:, :, None, e] - x[:, None, :, e])
+    def differences(values: np.ndarray, e: int) -> np.ndarray:
+        return values[:, :, None, e] - values[:, None, :, e]
 
     r2 = np.zeros(both.shape)
-    for e in columns:
-        r2 += squares(e)
+    for e in range(d):
+        r2 += differences(x, e) ** 2
     value, slope, shape_slope = profile(kernel, r2, log_shape)
     matrix = np.where(both, value, 0.0)
     matrix[:, range(k), range(k)] = 1 + np.where(valid, noises, 0.0)  # the identity where there is no neighbour
@@ -103,7 +112,9 @@ def _chunk(
     density = -0.5 * (quad + log_det + count * math.log(2 * math.pi * scale2))
     by_matrix = np.where(both, 0.5 * (alpha[:, :, None] * alpha[:, None, :] / scale2 - inverse), 0.0)
     weighted = -2 * by_matrix * slope
-    by_lengths = np.stack([(weighted * squares(e)).sum(axis=(1, 2)) for e in columns], axis=-1)
+    by_lengths = np.stack(
+        [(weighted * differences(x, e) * differences(features, f)).sum(axis=(1, 2)) for f, e in enumerate(own)], axis=-1
+    )
     by_shape = np.empty((len(ids), 0))
     if shape_slope is not None:
         by_shape = (by_matrix * shape_slope).sum(axis=(1, 2))[:, None]

@@ -50,7 +50,7 @@ class Whole:
     """All rows (n, d) with targets (n, C) and noises (n, R), R = 1 or C, factorised together.
 
     quad (C,): t' K^-1 t; log_det (R,): of K; jittered: factorisations that needed a larger diagonal.
-    differentiate: keep what `slopes` needs. earlier: the first of these rows, with the same kernel, as they were
+    owners: of features, see `Neighbourhood`. differentiate: keep what `slopes` needs. earlier: the first of these rows, with the same kernel, as they were
     factorised before: theirs is then extended, to the same bits as if it had not been there.
     """
 
@@ -62,6 +62,7 @@ class Whole:
         inputs: np.ndarray,
         targets: np.ndarray,
         noises: np.ndarray,
+        owners: np.ndarray | None = None,
         *,
         differentiate: bool = False,
         earlier: Whole | None = None,
@@ -74,7 +75,8 @@ class Whole:
             )
         n, self.latents, factors = len(inputs), targets.shape[1], noises.shape[1]
         self._inputs, self._inverse_lengths = inputs, np.exp(-np.asarray(log_lengths))
-        points = numbers(inputs * self._inverse_lengths)
+        self._owners = np.zeros(0, dtype=np.int64) if owners is None else owners
+        points = self._points(inputs)
         self._kernel = (kernel.code, np.exp(log_shape), numbers(points.T))
         kept = n if differentiate else 1
         self._slopes = np.empty((kept, n)), np.empty((kept if kernel.shapes else 1, n))
@@ -97,6 +99,15 @@ class Whole:
 
     def __len__(self) -> int:
         return len(self._inputs)
+
+    def _points(self, inputs: np.ndarray) -> np.ndarray:
+        """Scaled coordinates of inputs, which may be features."""
+        scaled = inputs * self._inverse_lengths
+        d = scaled.shape[1] - self._owners.size
+        points = numbers(scaled[:, :d])
+        for f, e in enumerate(self._owners.tolist(), d):
+            points[:, e] += scaled[:, f]
+        return points
 
     def _correlated(self, points: np.ndarray, known: int) -> np.ndarray:
         """Correlations (n, n) of all rows; those of the first `known` among each other are not filled in."""
@@ -144,18 +155,20 @@ class Whole:
             by_targets[:, own], by_noises[:, f] = part.slopes(
                 by_mean[:, own], by_variance[:, f], of_det, of_quad, _members(groups), total
             )
-        by_kernel = np.empty((n, d + self._shapes))
+        more = numbers((self._inputs[:, d:] * self._inverse_lengths[d:]).T)
+        lengths = d + len(more)
+        by_kernel = np.empty((n, lengths + self._shapes))
 
         def lines(start: int, stop: int) -> None:
-            contract(columns, total, *self._slopes, self._shapes > 0, by_kernel, start, stop)
+            contract(columns, more, self._owners, total, *self._slopes, self._shapes > 0, by_kernel, start, stop)
 
         in_threads(lines, n, _PORTION)
         summed = by_kernel.sum(axis=0)
-        return Slopes(summed[:d], summed[d:], by_targets[None], by_noises[None])
+        return Slopes(summed[:lengths], summed[lengths:], by_targets[None], by_noises[None])
 
     def predict(self, query: np.ndarray) -> Given:
         """Moments of new rows, query (b, d), given all rows: one solve each."""
-        query = numbers(query * self._inverse_lengths)
+        query = self._points(query)
         mean, variance = np.empty((len(query), self.latents)), np.empty((len(query), len(self._parts)))
         for f, part in enumerate(self._parts):
             own_mean, own_variance = np.empty((len(query), part.alpha.shape[1])), np.empty(len(query))

@@ -6,7 +6,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from nearfield import fitting
 from nearfield.families import FAMILIES, Family, Observed
-from nearfield.fitting import Fit, Settings, Watch
+from nearfield.fitting import METRICS, Fit, Settings, Watch
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
 from nearfield.migration import NEWEST, migrated
@@ -25,7 +25,7 @@ from nearfield.model_file import pack, unpack
 from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, section, write_file
 from nearfield.rows import join_equal
 from nearfield.summary import Summary
-from nearfield.validation import check_choice, is_int, refuse_not_finite, refuse_text
+from nearfield.validation import check_choice, checked_warp, is_int, refuse_not_finite, refuse_text
 
 DEFAULTS = Settings()
 DEPRECATED = "deprecated"
@@ -64,6 +64,8 @@ class GPEstimator(BaseEstimator):
     wants it."""
 
     kernel: str
+    warp: Any
+    metric: str
     k: int | str
     likelihood: str
     mean: str
@@ -88,6 +90,7 @@ class GPEstimator(BaseEstimator):
     def _settings(self, **further: Any) -> Settings:
         """The arguments that all estimators have, checked, and what else the estimator sets."""
         find_kernel(self.kernel)
+        check_choice("metric", self.metric, METRICS)
         check_choice("mean", self.mean, tuple(MEANS))
         if self.engine != DEPRECATED:
             warnings.warn(
@@ -135,7 +138,8 @@ class GPEstimator(BaseEstimator):
         drawn = int(check_random_state(self.random_state).randint(2**31))
         watch = Watch(drawn if is_int(self.random_state) else None, drawn, self.checkpoint, self.verbose)
         rows = join_equal(family, X, observed, groups)
-        settings = _clamp_k(settings, len(rows.inputs))
+        warp = checked_warp(self.warp, X.shape[1], getattr(self, "feature_names_in_", None))
+        settings = replace(_clamp_k(settings, len(rows.inputs)), warp=warp)
         self._target = family.target_scaling(rows.observed)
         unit = 1.0 if self._target is None else self._target.scale
         own = family.standardised(rows.observed, self._target)

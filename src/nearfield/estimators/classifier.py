@@ -67,6 +67,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def __init__(
         self,
         kernel: str = DEFAULTS.kernel,
+        warp: Any = DEFAULTS.warp,
+        metric: str = DEFAULTS.metric,
         k: int | str = DEFAULTS.k,
         *,
         likelihood: str = "auto",
@@ -85,6 +87,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.kernel = kernel
+        self.warp = warp
+        self.metric = metric
         self.k = k
         self.likelihood = likelihood
         self.auxiliary = auxiliary

@@ -56,6 +56,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     def __init__(
         self,
         kernel: str = DEFAULTS.kernel,
+        warp: Any = DEFAULTS.warp,
+        metric: str = DEFAULTS.metric,
         k: int | str = DEFAULTS.k,
         *,
         likelihood: str = "negative_binomial",
@@ -73,6 +75,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.kernel = kernel
+        self.warp = warp
+        self.metric = metric
         self.k = k
         self.likelihood = likelihood
         self.auxiliary = auxiliary

@@ -88,6 +88,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def __init__(
         self,
         kernel: str = DEFAULTS.kernel,
+        warp: Any = DEFAULTS.warp,
+        metric: str = DEFAULTS.metric,
         k: int | str = DEFAULTS.k,
         predictive: str = DEFAULTS.predictive,
         *,
@@ -107,6 +109,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.kernel = kernel
+        self.warp = warp
+        self.metric = metric
         self.k = k
         self.predictive = predictive
         self.likelihood = likelihood

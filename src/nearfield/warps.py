@@ -1,0 +1,174 @@
+"""The input map: columns of numbers, each bent on its way to the kernel as left-out rows prefer.
+
+A bent column is a convex mixture of three increasing functions of the standardised value z: z itself, the normal score q
+of its rank and its uniform score u, both standardised. So a column of a skewed or crowded distribution can be spread
+evenly, and one whose differences matter as they are stays. The mixture has two numbers a column, `bends` (w, 2): the
+shares of z, q and u are the softmax of (0, bend, bend).
+
+The scores are kept as a table of at most KNOTS points a column and are linear in between. Beyond the first and last
+training value they go on with their mean slope over the training range, so that distances keep growing.
+
+To the kernel the three are features that add up to one coordinate, each over a length scale of its own: that of the
+column over the share. Features do not depend on what is learned (`Warps.features`); coordinates (`Warps.coordinates`),
+in which neighbours are searched, do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.special
+
+from nearfield._compiled import compiled
+from nearfield._threads import in_threads
+
+KNOTS = 256
+_INNER = KNOTS - 2  # at training values; one more at each end leads on
+_FEWEST_VALUES = 3  # of two values every increasing map says the same
+_RANKED = 2**17  # rows from which ranks are taken
+_PORTION = 4096  # rows in one portion of work
+
+
+@dataclass(frozen=True, eq=False)
+class Warps:
+    """Which columns (w,) of d may bend, knots (w, m) in their standardised values, and q and u there, scores (w, 2, m)."""
+
+    d: int
+    columns: np.ndarray
+    knots: np.ndarray
+    scores: np.ndarray
+
+    @classmethod
+    def none(cls, d: int) -> Warps:
+        """The identity."""
+        return cls(d, np.zeros(0, dtype=np.int64), np.zeros((0, KNOTS)), np.zeros((0, 2, KNOTS)))
+
+    @classmethod
+    def of(cls, inputs: np.ndarray, weights: np.ndarray, allowed: np.ndarray) -> Warps:
+        """For standardised inputs (n, d) that count so much (n,); of the columns `allowed` (d,), those of numbers.
+
+        A column of two values, such as a flag or a level of text, cannot be bent.
+        """
+        some = slice(None, None, -(-len(inputs) // _RANKED))
+        found = {}
+        for e in np.flatnonzero(allowed).tolist():
+            table = _table(inputs[:, e], inputs[some, e], weights[some])
+            if table is not None:
+                found[e] = table
+        if not found:
+            return cls.none(inputs.shape[1])
+        knots, scores = (np.stack(part) for part in zip(*found.values(), strict=True))
+        return cls(inputs.shape[1], np.array(list(found), dtype=np.int64), knots, scores)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def owners(self) -> np.ndarray:
+        """The columns (2 w,) of the features behind the first d."""
+        return np.concatenate([self.columns, self.columns])
+
+    def features(self, inputs: np.ndarray) -> np.ndarray:
+        """Standardised inputs (n, d) and, behind them, the scores q (w) and u (w) of those that bend."""
+        if not len(self):
+            return inputs
+        found = np.empty((len(inputs), self.d + 2 * len(self)))
+        found[:, : self.d] = inputs
+        unit = np.zeros((len(self), 3, 2))  # (w, function, place)
+        unit[:, 1, 0] = unit[:, 2, 1] = 1
+        self._write(inputs, unit, found, self.d + np.arange(2 * len(self)).reshape(2, -1).T.copy())
+        return found
+
+    def coordinates(self, inputs: np.ndarray, bends: np.ndarray) -> np.ndarray:
+        """Inputs (n, d) with the columns bent; the inputs themselves where none is."""
+        if not len(self):
+            return inputs
+        found = np.array(inputs, dtype=np.float64, order="C")
+        self._write(inputs, np.exp(log_shares(bends))[:, :, None].copy(), found, self.columns[:, None].copy())
+        return found
+
+    def _write(self, inputs: np.ndarray, factors: np.ndarray, out: np.ndarray, places: np.ndarray) -> None:
+        """out[:, places[i, p]] = sum over z, q and u of column i times factors[i, :, p]."""
+
+        def part(start: int, stop: int) -> None:
+            _bend(inputs, self.columns, self.knots, self.scores, factors, out, places, start, stop)
+
+        in_threads(part, len(inputs), _PORTION)
+
+
+def log_shares(bends: np.ndarray) -> np.ndarray:
+    """Logarithms (w, 3) of the shares of z, q and u."""
+    whole = np.concatenate([np.zeros((len(bends), 1)), bends], axis=1)
+    return whole - scipy.special.logsumexp(whole, axis=1, keepdims=True)
+
+
+def feature_lengths(warps: Warps, log_lengths: np.ndarray, bends: np.ndarray) -> np.ndarray:
+    """Log length scales (.., d + 2 w) of features from those of columns (.., d)."""
+    shares = log_shares(bends)
+    found = np.concatenate([log_lengths, log_lengths[..., warps.owners]], axis=-1)
+    found[..., warps.columns] -= shares[:, 0]
+    found[..., warps.d :] -= shares[:, 1:].T.ravel()
+    return found
+
+
+def bend_slopes(warps: Warps, bends: np.ndarray, by: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes by the log length scales of columns (.., d) and by bends (w, 2) from those of features (.., d + 2 w)."""
+    w, d = len(warps), warps.d
+    by_lengths = by[..., :d].copy()
+    by_lengths[..., warps.columns] += by[..., d : d + w] + by[..., d + w :]
+    total = by.reshape(-1, by.shape[-1]).sum(axis=0)
+    scores = total[d:].reshape(2, w).T
+    whole = total[warps.columns] + scores.sum(axis=1)
+    return by_lengths, np.exp(log_shares(bends))[:, 1:] * whole[:, None] - scores
+
+
+def _table(column: np.ndarray, some: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Knots (m,) and scores (2, m) of a column, from some of its values; None where it cannot be bent."""
+    values, place = np.unique(some, return_inverse=True)
+    if len(values) < _FEWEST_VALUES:
+        return None
+    counts = np.bincount(place, weights)
+    share = counts / counts.sum()
+    rank = np.cumsum(share) - share / 2  # the middle of those that are equal
+    both = np.stack([scipy.special.ndtri(rank), rank])
+    mean = (both * share).sum(axis=1, keepdims=True)
+    both = (both - mean) / np.sqrt(((both - mean) ** 2 * share).sum(axis=1, keepdims=True))
+    if len(values) > _INNER:
+        which = _spread(rank, _INNER)
+        values, both = values[which], both[:, which]
+    slope = (both[:, -1] - both[:, 0]) / (values[-1] - values[0])
+    ends = values[0] - 1.0, values[-1] + np.arange(1.0, KNOTS - len(values))  # the rest of the table leads on
+    knots = np.concatenate([[ends[0]], values, ends[1]])
+    before, after = (both[:, i, None] + slope[:, None] * (end - values[i]) for i, end in ((0, ends[0]), (-1, ends[1])))
+    return knots, np.concatenate([before, both, after], axis=1)
+
+
+def _spread(rank: np.ndarray, most: int) -> np.ndarray:
+    """Places, `most` at most, in ascending ranks: evenly spread in them and in their normal scores, with both ends."""
+    half = most // 2
+    scores = scipy.special.ndtri(rank)
+    even = np.searchsorted(rank, np.linspace(rank[0], rank[-1], half))
+    tails = np.searchsorted(scores, np.linspace(scores[0], scores[-1], most - half))
+    return np.unique(np.minimum(np.concatenate([even, tails]), len(rank) - 1))
+
+
+@compiled(error_model="numpy")
+def _bend(inputs, columns, knots, scores, factors, out, places, start, stop):  # type: ignore[no-untyped-def]
+    """Lines start .. stop of what `Warps._write` says."""
+    m = knots.shape[1]
+    for i in range(len(columns)):
+        e, own, q, u = columns[i], knots[i], scores[i, 0], scores[i, 1]
+        for r in range(start, stop):
+            z = inputs[r, e]
+            low, high = 0, m - 1  # the last knot at or before z, and one behind it; the ends lead on
+            while high - low > 1:
+                middle = (low + high) // 2
+                if own[middle] <= z:
+                    low = middle
+                else:
+                    high = middle
+            along = (z - own[low]) / (own[high] - own[low])
+            bent = q[low] + along * (q[high] - q[low]), u[low] + along * (u[high] - u[low])
+            for p in range(places.shape[1]):
+                out[r, places[i, p]] = factors[i, 0, p] * z + factors[i, 1, p] * bent[0] + factors[i, 2, p] * bent[1]
