@@ -55,9 +55,10 @@ class Centred(ABC):
 class Covariance(ABC):
     """How C latent functions vary over d inputs."""
 
-    def __init__(self, kernel: Kernel, latents: int, warps: Warps, scales: int) -> None:
+    def __init__(self, kernel: Kernel, latents: int, warps: Warps, scales: int, shrinks: bool = True) -> None:
+        """shrinks: whether a prior pulls length scales together, and bends."""
         self.kernel, self.latents, self.warps, self.scales = kernel, latents, warps, scales
-        self.d = warps.d
+        self.d, self.shrinks = warps.d, shrinks
 
     @abstractmethod
     def parameters(self) -> dict[str, Parameter]:
@@ -362,8 +363,10 @@ class Mixed(Covariance):
     The linear model of coregionalisation. The mixing matrix W (C, Q) takes the place of the kernel scales.
     """
 
-    def __init__(self, kernel: Kernel, latents: int, warps: Warps, mixing: np.ndarray) -> None:
-        super().__init__(kernel, latents, warps, latents)
+    def __init__(
+        self, kernel: Kernel, latents: int, warps: Warps, mixing: np.ndarray, shrinks: bool = True
+    ) -> None:
+        super().__init__(kernel, latents, warps, latents, shrinks)
         self.start = mixing
 
     @property

@@ -173,7 +173,7 @@ class _Learner:
         self.rows, self.settings, self.watch, self.unit = rows, settings, watch, unit
         self.checkpoint: Checkpoint | None = None
         self.seed = watch.drawn_seed if watch.asked_seed is None else watch.asked_seed
-        self.warps = _warps(rows, settings.warp)
+        self.warps, self.shrinks = _warps(rows, settings.warp), settings.metric == "learned"
 
     def learn(self, family: Family) -> _Learned:
         """The model that the settings ask for. Mixed outputs must be better than outputs apart."""
@@ -189,7 +189,7 @@ class _Learner:
 
     def _alone(self, family: Family) -> Covariance:
         kind = PerLatent if self.settings.structure == "own" and family.latents > 1 else Shared
-        return kind(find_kernel(self.settings.kernel), family.latents, self.warps, family.kernel_scales)
+        return kind(find_kernel(self.settings.kernel), family.latents, self.warps, family.kernel_scales, self.shrinks)
 
     def _mixed(self, family: Family) -> _Learned:
         """Outputs that mix latent functions, with a kernel each, or with the same: what left-out rows prefer.
@@ -207,10 +207,10 @@ class _Learner:
         kernel, warps = find_kernel(given.kernel), self.warps
         mixing = family.initial_mixing(self.rows.observed, given.mixed_latents)
         apart = family.apart()
-        shared = self._train(self._initial(apart, Shared(kernel, family.latents, warps, 1)), "shared")
-        mixtures = Mixed(kernel, family.latents, warps, mixing)
+        shared = self._train(self._initial(apart, Shared(kernel, family.latents, warps, 1, self.shrinks)), "shared")
+        mixtures = Mixed(kernel, family.latents, warps, mixing, self.shrinks)
         mixed = self._train(Model.after(shared.model, family, mixtures), "mixed")
-        kernels = PerLatent(kernel, family.latents, warps, family.kernel_scales)
+        kernels = PerLatent(kernel, family.latents, warps, family.kernel_scales, self.shrinks)
         own = self._train(Model.after(shared.model, family, kernels), "own", half)
         return self._best(
             {"mixed outputs": mixed, "a kernel for each output": own, "one kernel for all outputs": shared}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from nearfield.conditional.joint import joint_log_density
-from nearfield.families import Observations, Score
+from nearfield.families import Family, Observations, Score
 from nearfield.model import AllRows, Model, added
 from nearfield.rows import Features, Rows, seen_by
 
@@ -159,15 +159,21 @@ def ranks(name: str, inputs: np.ndarray, rng: np.random.Generator) -> np.ndarray
     return rank
 
 
-def length_prior(log_lengths: np.ndarray, spread: float) -> tuple[float, np.ndarray]:
-    """Minus the log density of a Cauchy prior of that spread around the mean of the log length scales (d,) or (C, d).
+_LENGTHS, _BENDS = 0.3, 0.5  # spreads of log length scales, and of bends, around their means
+_LEAST = 1e-4  # loss of labels below which priors do not fade any more
+_MOST = 2.0  # what a column that goes its own way costs, in nats
 
-    Most columns then share one length scale, unless the data tell that some matter more or less. One term for the whole
-    data set: divided by the number of observations it goes with the mean of the scores. Also its slope, for which the
-    mean is held fixed.
+
+def pulled_together(values: np.ndarray, spread: float) -> tuple[float, np.ndarray]:
+    """Minus the log density of a prior that pulls values (.., m) to their mean, and its slope with the mean held fixed.
+
+    Near the mean it is that of a normal distribution; far from it, it costs no more than _MOST a value. So columns that
+    the data do not tell apart share one length scale, and those that matter more or not at all go their own way. One
+    term for the whole data set: divided by the number of observations it goes with the mean of the scores.
     """
-    off = (log_lengths - log_lengths.mean(axis=-1, keepdims=True)) / spread
-    return float(np.log1p(off**2).sum()), 2 * off / (1 + off**2) / spread
+    off = (values - values.mean(axis=-1, keepdims=True)) / spread
+    x = off**2 / _MOST
+    return float((_MOST * x / (1 + x)).sum()), 2 * off / (1 + x) ** 2 / spread
 
 
 def scale_prior(log_scale: np.ndarray, spread: float) -> tuple[float, np.ndarray]:
@@ -182,11 +188,32 @@ def scale_prior(log_scale: np.ndarray, spread: float) -> tuple[float, np.ndarray
 
 def prior(model: Model) -> tuple[float, dict[str, Any]]:
     """Minus the log density of all priors, one term for the whole data set, and its slopes by the parameters."""
-    value, slopes = model.mean.penalty(model.parameters)
-    if model.family.length_spread is not None:
-        more, by_lengths = length_prior(model.parameters["log_lengths"], model.family.length_spread)
-        value, slopes = value + more, added(slopes, {"log_lengths": by_lengths})
+    p, parts = model.parameters, [model.mean.penalty(model.parameters)]
+    if model.covariance.shrinks:
+        value, slope = pulled_together(p["log_lengths"], _LENGTHS)
+        parts.append((value, {"log_lengths": slope}))
+        if "bends" in p:
+            value, slope = pulled_together(p["bends"].T, _BENDS)
+            parts.append((value, {"bends": slope.T}))
     if model.family.scale_spread is not None:
-        more, by_scale = scale_prior(model.parameters["log_scale"], model.family.scale_spread)
-        value, slopes = value + more, added(slopes, {"log_scale": by_scale})
-    return value, slopes
+        value, slope = scale_prior(p["log_scale"], model.family.scale_spread)
+        parts.append((value, {"log_scale": slope}))
+    return sum(value for value, _ in parts), added(*(slopes for _, slopes in parts))
+
+
+def prior_weight(family: Family, loss: float) -> float:
+    """How much the priors count at that mean loss.
+
+    Log probabilities of labels vanish as labels become certain, and with them what length scales gain by chance: the
+    priors then count less, 2 / (1 + (`certain_loss` / loss)^2).
+    """
+    return 1.0 if family.certain_loss is None else 2 / (1 + (family.certain_loss / max(loss, _LEAST)) ** 2)
+
+
+def beside_prior(family: Family, loss: float) -> tuple[float, float]:
+    """A function of the mean loss that has its optimum, together with the priors as they are, where the loss has it with
+    the priors weighed, and its slope: the integral of 1 / `prior_weight`."""
+    if family.certain_loss is None:
+        return loss, 1.0
+    loss = max(loss, _LEAST)
+    return (loss - family.certain_loss**2 / loss) / 2, 1 / prior_weight(family, loss)

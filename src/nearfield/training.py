@@ -17,17 +17,17 @@ import numpy as np
 
 from nearfield.families import Observations, Parameter, Parameters, taken
 from nearfield.model import Model, bounded
-from nearfield.objectives import Objective, Scored, prior
+from nearfield.objectives import Objective, Scored, prior, prior_weight
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 
-_STATE_FACTOR = 10.0  # of the step size, for learned site state: each row is visited seldom
+_STATE = "state"  # name of the learned site state among the parameters that Adam changes
+_FACTORS = {"bends": 3.0, _STATE: 10.0}  # of the step size; each row with learned site state is visited seldom
 _MOST_REJECTIONS = 20  # in a row; then something is wrong that smaller steps do not mend
 _JUDGED = 1000  # observations by which progress is judged
 _SMALL_GAIN = 3e-3  # of their mean score, that a refresh must bring for the stage to go on
 _CLEAR_GAIN = 0.05  # that the start of a sample must be better by
 _CLEAR_SHARE = 0.25  # or of the variance of its latent function, that squared errors must be smaller by
-_STATE = "state"  # name of the learned site state among the parameters that Adam changes
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def _clearly_better(run: Run, first: Scored, second: Scored) -> bool:
     gain, gain_error = _mean(second.values - first.values)
     if gain > max(_CLEAR_GAIN, gain_error):
         return True
-    if first.moments is None or second.moments is None or gain < -gain_error:
+    if first.moments is None or second.moments is None or gain < -gain_error or not run.model.family.exact_sites:
         return False
     y = run.model.family.values(run.began.observations.take(np.asarray(run.judged)).observed)
     less, error = _mean((y - first.moments[0][:, 0]) ** 2 - (y - second.moments[0][:, 0]) ** 2)
@@ -306,9 +306,11 @@ def _step(
     pull = -weights / weights.sum()  # the loss is minus the weighted mean of the scores
     slopes, by_neighbours = scored.slopes(pull)
     value, by_prior = prior(model)
+    loss = float(pull @ scored.values)
+    share = prior_weight(model.family, loss) / total
     for name, by in by_prior.items():
-        slopes[name] = slopes[name] + by / total
-    loss = float(pull @ scored.values) + value / total
+        slopes[name] = slopes[name] + by * share
+    loss += value * share
     learned = dict(model.parameters)
     if model.family.state_learned:
         penalty, by_own = model.family.penalty(own_state) or (0.0, 0.0)
@@ -317,7 +319,7 @@ def _step(
         slopes[_STATE] = _state_slopes(rows, left_out, by_neighbours, -pull[:, None] * by_own)
     finite = math.isfinite(loss) and all(bool(np.isfinite(slopes[name]).all()) for name in learned)
     if finite:
-        moved = run.adam.step(learned, slopes, lambda name: rate * (_STATE_FACTOR if name == _STATE else 1.0))
+        moved = run.adam.step(learned, slopes, lambda name: rate * _FACTORS.get(name, 1.0))
         if model.family.state_learned:
             run.state = moved.pop(_STATE)
         run.model = model.with_parameters(bounded(moved, run.described))

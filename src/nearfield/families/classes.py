@@ -47,6 +47,7 @@ class Classes(Family):
     auxiliaries = tuple(SITES)
     scores = ClassScores
     patient = True
+    certain_loss = 0.08
     initial_scale = 3.0  # log odds between -6 and 6
     additive = ("counts",)
 
@@ -200,7 +201,6 @@ class OneAgainstAll(Classes):
     """K classes with a latent function each; the K probabilities are normalised jointly."""
 
     name = "one_against_all"
-    length_spread = 0.3
 
     def __init__(self, classes: int, auxiliary: str = "tied") -> None:
         super().__init__(classes, auxiliary, classes)

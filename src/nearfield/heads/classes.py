@@ -1,10 +1,11 @@
 """The head of a classification: temperatures, an offset for each class, their coupling, and a share of surprises.
 
-    z_c = (a mean_c + b_c) / sqrt(1 + pi/8 a^2 g variance_c)     q_c = sigmoid(z_c)
+    z_c = (a m_c + b_c) / sqrt(1 + pi/8 a^2 g variance_c)     m_c = sinh(r mean_c) / r, r^2 = c     q_c = sigmoid(z_c)
     log p_c = t (log q_c - l log(1 - q_c)), normalised     p' = (1 - e) p + e s
 
 q_c is close to the expectation of sigmoid(a f_c + b_c) when f_c has g times the variance, and cheap; s are the shares
-of the classes. a and t undo over- or under-confidence, g says how far the variance can be trusted, b_c corrects the
+of the classes. a and t undo over- or under-confidence, c does where many rows with other labels are averaged: the mean
+then follows the share of a label, and not its log odds, which grow faster towards certainty. g says how far the variance can be trusted, b_c corrects the
 balance of the classes, l says how they exclude each other, and e bounds the loss from a label that the model finds
 impossible. Two classes have one latent function, of the second; there is nothing to couple.
 """
@@ -26,8 +27,9 @@ from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require_array
 from nearfield.polya_gamma import sigmoid_moments
 
-_SCALARS = {"log_slope": 0.0, "log_spread": 0.0, "log_power": 0.0, "coupling": 0.0, "surprise": 0.0, "fitted": 0.0}
+_SCALARS = {"log_slope": 0.0, "log_spread": 0.0, "log_power": 0.0, "coupling": 0.0, "curve": 0.0, "surprise": 0.0, "fitted": 0.0}
 _LARGEST = 20.0  # of scalars and offsets in a file, most of them logarithms: far beyond what a fit can give
+_CURVED = 64.0  # square of what the curve of means ends at
 _SURPRISE = 1e-3  # where e starts, and the centre of its prior
 
 
@@ -47,6 +49,7 @@ class ClassHead:
     log_spread: float = 0.0  # log g
     log_power: float = 0.0  # log t
     coupling: float = 0.0  # l
+    curve: float = 0.0  # c
     surprise: float = 0.0  # e
     offsets: np.ndarray = field(default_factory=lambda: np.zeros(1))  # (C,) b
 
@@ -60,8 +63,8 @@ class ClassHead:
         return Probabilities(p / p.sum(axis=1, keepdims=True))
 
     def theta(self) -> np.ndarray:
-        """(log a, log g, log t, l, b_c ..)."""
-        return np.array([self.log_slope, self.log_spread, self.log_power, self.coupling, *self.offsets])
+        """(log a, log g, log t, l, c, b_c ..)."""
+        return np.array([self.log_slope, self.log_spread, self.log_power, self.coupling, self.curve, *self.offsets])
 
     def packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The scalars and arrays, for a file."""
@@ -100,14 +103,16 @@ def log_sum_exp(x: np.ndarray) -> np.ndarray:
 
 
 class _Corrected:
-    """log p (b, K) for theta = (log a, log g, log t, l, b_c ..), and its slopes."""
+    """log p (b, K) for theta = (log a, log g, log t, l, c, b_c ..), and its slopes."""
 
     def __init__(self, mean: np.ndarray, variance: np.ndarray, theta: np.ndarray) -> None:
         self.slope, self.power, self.coupling = math.exp(theta[0]), math.exp(theta[2]), float(theta[3])
-        self.mean, self.two = mean, mean.shape[1] == 1
+        self.two = mean.shape[1] == 1
+        factor, by_square = _curved(float(theta[4]) * mean**2)
+        self.mean, self.by_curve = mean * factor, mean**3 * by_square
         self.spread = math.pi / 8 * math.exp(2 * theta[0] + theta[1]) * variance
         self.root = np.sqrt(1 + self.spread)
-        self.z = (self.slope * mean + theta[4:]) / self.root
+        self.z = (self.slope * self.mean + theta[5:]) / self.root
         positive, self.negative = log_expit(self.z), log_expit(-self.z)
         if self.two:  # the probabilities themselves: there is nothing to couple
             together = np.concatenate([self.negative, positive], axis=1)
@@ -117,7 +122,7 @@ class _Corrected:
         self.log_p = self.scaled - log_sum_exp(self.scaled)
 
     def slopes(self, labels: np.ndarray) -> np.ndarray:
-        """d log p of the labels (b,) by theta: (b, 4 + C)."""
+        """d log p of the labels (b,) by theta: (b, 5 + C)."""
         excess = -np.exp(self.log_p)  # by the scaled logarithms before they are normalised
         excess[np.arange(len(labels)), labels] += 1
         if self.two:
@@ -130,8 +135,19 @@ class _Corrected:
         by_slope = (by_z * (self.slope * self.mean / self.root - shrunk)).sum(axis=1)
         by_spread = (by_z * -0.5 * shrunk).sum(axis=1)
         by_power = (excess * self.scaled).sum(axis=1)
-        scalars = np.stack([by_slope, by_spread, by_power, by_coupling], axis=1)
+        by_curve = (by_z * self.slope * self.by_curve / self.root).sum(axis=1)
+        scalars = np.stack([by_slope, by_spread, by_power, by_coupling, by_curve], axis=1)
         return np.concatenate([scalars, by_z / self.root], axis=1)
+
+
+def _curved(square: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """sinh(x) / x and its slope by x^2, from x^2; constant beyond x = 8."""
+    inside = np.minimum(square, _CURVED)
+    x = np.sqrt(np.maximum(inside, 1e-2))
+    small = inside < 1e-2
+    factor = np.where(small, 1 + inside / 6 + inside**2 / 120, np.sinh(x) / x)
+    slope = np.where(small, 1 / 6 + inside / 60, (np.cosh(x) - np.sinh(x) / x) / (2 * x**2))
+    return factor, np.where(square < _CURVED, slope, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,11 +206,11 @@ class ClassCalibrator:
 def _maximise(rows: LeftOutLabels, plain: ClassHead) -> ClassHead:
     """Maximum likelihood with a weak prior around the plain head, by L-BFGS.
 
-    theta = (log a, log g, log t, l, b_c .., log e).
+    theta = (log a, log g, log t, l, c, b_c .., log e).
     """
     size = len(plain.offsets)
-    start = np.concatenate([np.zeros(4 + size), [np.log(_SURPRISE)]])
-    limits: list[Any] = [(-3, 3), (-5, 5), (-2, 2), (0, 1.5), *([(-5, 5)] * size), (np.log(1e-7), np.log(0.3))]
+    start = np.concatenate([np.zeros(5 + size), [np.log(_SURPRISE)]])
+    limits: list[Any] = [(-3, 3), (-5, 5), (-2, 2), (0, 1.5), (0, 2), *([(-5, 5)] * size), (np.log(1e-7), np.log(0.3))]
     best = scipy.optimize.minimize(
         negative_log_posterior,
         start,
@@ -204,10 +220,10 @@ def _maximise(rows: LeftOutLabels, plain: ClassHead) -> ClassHead:
         bounds=limits,
         options={"maxiter": 100},
     )
-    a, g, t, coupling, *offsets, log_e = best.x.tolist()
+    a, g, t, coupling, curve, *offsets, log_e = best.x.tolist()
     return replace(
-        plain, fitted=True, log_slope=a, log_spread=g, log_power=t, coupling=coupling, surprise=math.exp(log_e),
-        offsets=np.array(offsets),
+        plain, fitted=True, log_slope=a, log_spread=g, log_power=t, coupling=coupling, curve=curve,
+        surprise=math.exp(log_e), offsets=np.array(offsets),
     )  # fmt: skip
 
 
