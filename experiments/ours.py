@@ -1,7 +1,8 @@
 """Our methods behind the protocol of `experiments.methods`, through the public API only.
 
-`loo-k` is the paper's: the plain, Gaussian predictive. `loo-k-calibrated` is the default of GPRegressor. `mll-k` and
-`vecchia` differ from `loo-k` in what is maximised alone; `vecchia-random` has a better order of the rows than the
+`loo-k` is the paper's: the plain, Gaussian predictive and metric. `loo-k-calibrated` is the default of GPRegressor, and
+`loo-k-learned` the same with the plain predictive: warps and smoothness are learned. `mll-k` and `vecchia` differ from
+`loo-k` in what is maximised alone; `vecchia-random` has a better order of the rows than the
 paper's. Of classes, `tied` is the default of GPClassifier, `conjugate` has a weight for each row, `lognormal` is the
 paper's. Of several outputs, `loo-k` and `loo-k-calibrated` make a linear model of coregionalisation, the default of
 GPRegressor; `loo-k-independent` is calibrated too, with a kernel for each output. None of them uses the validation
@@ -96,7 +97,10 @@ _OUTPUTS = "regression multivariate"
 OURS: dict[str, Method] = {
     method.name: method
     for method in (
-        _regression("loo-k", "LOO-k as in the paper, Gaussian predictive", _OUTPUTS, predictive="plain"),
+        _regression(
+            "loo-k", "LOO-k as in the paper, Gaussian predictive", _OUTPUTS, predictive="plain", metric="plain"
+        ),
+        _regression("loo-k-learned", "the same with a metric that is learned", _OUTPUTS, predictive="plain"),
         _regression(
             "loo-k-calibrated",
             "LOO-k with calibrated Student-t predictive, the default of GPRegressor",
@@ -110,11 +114,14 @@ OURS: dict[str, Method] = {
             predictive="calibrated",
             outputs="independent",
         ),
-        _regression("mll-k", "likelihood of each row with its k neighbours", predictive="plain", objective="mll"),
+        _regression(
+            "mll-k", "likelihood of each row with its k neighbours", predictive="plain", metric="plain", objective="mll"
+        ),
         _regression(
             "vecchia",
             "Vecchia's likelihood, rows in the order of the first principal component, as in the paper",
             predictive="plain",
+            metric="plain",
             objective="vecchia",
             ordering="pca",
         ),
@@ -122,6 +129,7 @@ OURS: dict[str, Method] = {
             "vecchia-random",
             "Vecchia's likelihood, rows in random order",
             predictive="plain",
+            metric="plain",
             objective="vecchia",
             ordering="random",
         ),
@@ -133,6 +141,7 @@ OURS: dict[str, Method] = {
             "loo-k-lognormal",
             "LOO-k with learned log-normal Polya-Gamma variables, as in the paper",
             auxiliary="lognormal",
+            metric="plain",
         ),
     )
 }

@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import expit, softmax
+
+from nearfield.kernels import KERNELS
 
 
-def correlation(A, B, log_lengths):
-    """Matern 5/2 of scale one between A (n, d) and B (m, d)."""
+def correlation(A, B, log_lengths, rough=0.0):
+    """Between A (n, d) and B (m, d), of scale one: Matern 5/2, or the kernel "auto", which has it for rough = 0."""
     q = np.sqrt(5 * (((A[:, None] - B[None]) / np.exp(log_lengths)) ** 2).sum(-1))
-    return (1 + q + q * q / 3) * np.exp(-q)
+    smooth = 1 - rough
+    return (rough**2 + 2 * rough * smooth * (1 + q) + smooth**2 * (1 + q + q * q / 3)) * np.exp(-q)
+
+
+def rough_of(model):
+    """What `correlation` takes of the model's kernel."""
+    known = {KERNELS["matern52"].code: lambda: 0.0, KERNELS["auto"].code: lambda: expit(-p["log_shape"][0])}
+    p = model.parameters
+    return known[model.covariance.kernel.code]()
+
+
+def bent(model, A):
+    """Inputs A (n, d) as the kernel sees them: shares of a column, its normal score and its uniform score."""
+    warps, found = model.covariance.warps, np.array(A, dtype=np.float64)
+    for i, e in enumerate(warps.columns):
+        z, knots = found[:, e].copy(), warps.knots[i]
+        low = np.clip(np.searchsorted(knots, z, side="right") - 1, 0, len(knots) - 2)  # the ends lead on
+        along = (z - knots[low]) / (knots[low + 1] - knots[low])
+        scores = [own[low] * (1 - along) + own[low + 1] * along for own in warps.scores[i]]
+        found[:, e] = softmax([0.0, *model.parameters["bends"][i]]) @ np.stack([z, *scores])
+    return found
 
 
 def mixing_of(model):
@@ -21,10 +44,10 @@ def mixing_of(model):
 
 
 def prior(model, A, B):
-    """Covariances (n, C, m, C) of the latent functions between A (n, d) and B (m, d), for Matern 5/2."""
-    W, lengths = mixing_of(model)
+    """Covariances (n, C, m, C) of the latent functions between A (n, d) and B (m, d), for Matern 5/2 or "auto"."""
+    (W, lengths), rough, A, B = mixing_of(model), rough_of(model), bent(model, A), bent(model, B)
     return sum(
-        np.einsum("ij,p,s->ipjs", correlation(A, B, lengths[q]), W[:, q], W[:, q]) for q in range(W.shape[1])
+        np.einsum("ij,p,s->ipjs", correlation(A, B, lengths[q], rough), W[:, q], W[:, q]) for q in range(W.shape[1])
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from nearfield.kernels import KERNELS
 from nearfield.means import MEANS
 from nearfield.model import Model
 from nearfield.rows import Rows
+from nearfield.warps import Warps
 
 
 class Example(NamedTuple):
@@ -212,12 +213,12 @@ CASES = _every()
 
 def covariances(case: Case, kernel: str = "matern52") -> dict[str, Any]:
     """The covariances that latent functions of the case may have, by a word."""
-    family, d, own = case.family, case.X.shape[1], KERNELS[kernel]
-    found: dict[str, Any] = {"shared": Shared(own, family.latents, d, family.kernel_scales)}
+    family, warps, own = case.family, Warps.none(case.X.shape[1]), KERNELS[kernel]
+    found: dict[str, Any] = {"shared": Shared(own, family.latents, warps, family.kernel_scales)}
     if family.latents > 1 and family.kernel_scales == family.latents:
-        found["own"] = PerLatent(own, family.latents, d, family.kernel_scales)
+        found["own"] = PerLatent(own, family.latents, warps, family.kernel_scales)
         if family.kind == "numbers":
-            found["mixed"] = Mixed(own, family.latents, d, family.initial_mixing(case.observed, family.latents + 1))
+            found["mixed"] = Mixed(own, family.latents, warps, family.initial_mixing(case.observed, family.latents + 1))
     return found
 
 

@@ -6,9 +6,8 @@ import json
 
 import numpy as np
 import pytest
-import scipy.optimize
 import scipy.stats
-from scipy.special import expit, log_softmax
+from scipy.special import expit, log_expit, log_softmax, softmax
 
 from nearfield.calibration import choose_k, trials
 from nearfield.families.classes import Bernoulli, OneAgainstAll
@@ -209,12 +208,60 @@ def test_slopes_of_the_posterior_equal_finite_differences(K):
     rows = label_rows(K, 60)
     rng = np.random.default_rng(0)
     for _ in range(3):
-        theta = np.r_[0.3 * rng.standard_normal(4 + latents_of(K)), -3.0]
-        theta[3] = abs(theta[3])
-        exact = scipy.optimize.approx_fprime(
-            theta, lambda t: negative_log_posterior(t, rows, shares_of(rows, K))[0], 1e-7
-        )
-        np.testing.assert_allclose(negative_log_posterior(theta, rows, shares_of(rows, K))[1], exact, atol=1e-6)
+        theta = np.r_[0.3 * rng.standard_normal(5 + latents_of(K)), -3.0]
+        theta[3:5] = abs(theta[3:5])
+        for curve in (theta[4], 0.0, 1e-3, 3.0):  # the last: some means are beyond the end of the curve
+            theta[4] = curve
+            ends = [
+                [negative_log_posterior(theta + sign * off, rows, shares_of(rows, K))[0] for sign in (1, -1)]
+                for off in 1e-6 * np.eye(len(theta))
+            ]
+            exact = np.subtract(*np.transpose(ends)) / 2e-6
+            np.testing.assert_allclose(negative_log_posterior(theta, rows, shares_of(rows, K))[1], exact, atol=1e-6)
+
+
+def by_hand(head, moments):
+    """Probabilities (b, K) from the formulas of the head, but for surprises."""
+    x = np.sqrt(head.curve) * np.abs(moments.mean)
+    m = moments.mean * np.where(x > 0, np.sinh(x) / np.where(x > 0, x, 1), 1)
+    a, g, t = np.exp([head.log_slope, head.log_spread, head.log_power])
+    z = (a * m + head.offsets) / np.sqrt(1 + np.pi / 8 * a**2 * g * moments.variance)
+    together = np.concatenate([-z, z], axis=1) if z.shape[1] == 1 else z
+    coupling = 0.0 if z.shape[1] == 1 else head.coupling
+    return softmax(t * (log_expit(together) - coupling * log_expit(-together)), axis=1)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("curve", [0.0, 1e-6, 1e-3, 0.1, 1.0])
+def test_probabilities_are_those_of_the_formulas(K, curve):
+    """Without a curve they are those of straight means."""
+    moments = label_rows(K, 200).moments
+    head = ClassHead(
+        np.full(K, 1 / K), True, 0.3, -0.2, 0.1, 0.4, curve, offsets=np.linspace(-0.3, 0.5, latents_of(K))
+    )  # fmt: skip
+    assert np.sqrt(curve) * np.abs(moments.mean).max() < 8
+    np.testing.assert_allclose(head.predicted(moments).p, by_hand(head, moments), rtol=1e-9, atol=1e-14)
+
+
+def test_curved_means_grow_with_the_means_for_ever():
+    mean = np.r_[-np.geomspace(1e6, 1e-6, 200), 0, np.geomspace(1e-6, 1e6, 200)][:, None]
+    for curve in (0.0, 1e-3, 2.0):
+        head = ClassHead(np.array([0.5, 0.5]), True, log_slope=-3.0, log_spread=5.0, curve=curve, offsets=np.zeros(1))
+        p = head.predicted(moments_of(mean, np.full(mean.shape, 1e12))).p
+        assert (np.diff(p[:, 1]) >= 0).all()
+        np.testing.assert_allclose(p, p[::-1, ::-1], atol=1e-12)
+
+
+def test_a_curve_is_recovered():
+    """Where the log odds are known to grow faster than the means."""
+    rng = np.random.default_rng(0)
+    mean = rng.uniform(-3, 3, (4000, 1))
+    p = expit(np.sinh(1.2 * mean) / 1.2)
+    labels = (rng.random(4000) < p[:, 0]).astype(int)
+    rows = LeftOutLabels(np.array([32]), moments_of(mean, np.full(mean.shape, 1e-9)), labels, np.ones(4000))
+    head = fitted(rows, 2)
+    assert head.curve > 0.2
+    assert np.abs(head.predicted(rows.moments).p[:, 1:] - p).mean() < 0.02
 
 
 @pytest.mark.parametrize("K", [2, 3])

@@ -12,6 +12,7 @@ from test_conditional import (
     assert_close,
     assert_same_bits,
     dense,
+    exactness,
     fewer,
     incoming,
     make,
@@ -57,7 +58,8 @@ def test_moments_and_slopes_equal_torch_autograd(name, own, with_quad, latents, 
     log_lengths, n = several(latents, own, n=200, b=12, k=k, d=d)
     log_lengths += 0.5 * np.log(d)
     expected = oracle.moments_and_slopes(name, log_lengths, log_shapes(KERNELS[name]), n, *incoming(n, with_quad))
-    assert_close(moments_and_slopes(name, log_lengths, n, with_quad), [*expected[0], *expected[1]], 1e-10)
+    found = moments_and_slopes(name, log_lengths, n, with_quad)
+    assert_close(found, [*expected[0], *expected[1]], exactness(name))
 
 
 @SHARED_OR_OWN

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import oracle
 import pytest
-from test_conditional import NAMES, assert_close, assert_same_bits, covariance, fewer, some
+from test_conditional import NAMES, assert_close, assert_same_bits, covariance, exactness, fewer, some
 
 from nearfield._types import Neighbourhood
 from nearfield.conditional import condition
@@ -139,7 +139,7 @@ def test_moments_equal_dense_solves(name, P, Q, k, d):
 @pytest.mark.parametrize("variances", [False, True], ids=["covariance", "variances"])
 def test_moments_and_slopes_equal_torch_autograd(name, variances, P, Q, k, d):
     case = make(name, P, Q, k, d)
-    assert_close(moments_and_slopes(name, case, variances), by_torch(name, case, variances), 1e-10)
+    assert_close(moments_and_slopes(name, case, variances), by_torch(name, case, variances), exactness(name))
 
 
 @NAMES
@@ -214,7 +214,7 @@ def test_targets_not_observed_are_as_if_deleted(name, P, Q, k):
     assert_close(moments(name, case), dense(name, case), 1e-7)
     for variances in (False, True):
         found = moments_and_slopes(name, case, variances)
-        assert_close(found, by_torch(name, masked(case, gone, 0.0), variances), 1e-10)
+        assert_close(found, by_torch(name, masked(case, gone, 0.0), variances), exactness(name))
         assert not found[6][gone].any()
         assert not found[7][gone].any()
 

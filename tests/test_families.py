@@ -27,6 +27,7 @@ from nearfield.model import Model
 from nearfield.persistence import ModelFileError
 from nearfield.rows import Rows, join_equal
 from nearfield.sweep import Sweeper
+from nearfield.warps import Warps
 
 SETTLING = [which for which in CASES if case(which, 5).family.state_size and not case(which, 5).family.state_learned]
 
@@ -346,7 +347,7 @@ def test_class_probabilities_sum_to_one_and_are_the_left_out_predictive():
 
 def initial(family, X, observed, level=None, **parameters):
     """A model at its initial parameters but for these, and the rows."""
-    covariance = Shared(find_kernel("rbf"), family.latents, X.shape[1], family.kernel_scales)
+    covariance = Shared(find_kernel("rbf"), family.latents, Warps.none(X.shape[1]), family.kernel_scales)
     model = Model.initial(family, covariance, MEANS["constant"], level)
     return model.with_parameters({**model.parameters, **parameters}), Rows.of(family, X, observed)
 
@@ -445,7 +446,7 @@ def test_probabilities_against_the_exact_posterior_on_ten_points():
     family = Bernoulli(2, "conjugate")
     observed = family.observe(labels, np.ones(10))
     model = Model.initial(
-        family, Shared(find_kernel("matern52"), 1, 1, 1), MEANS["constant"], family.initial_mean(observed)
+        family, Shared(find_kernel("matern52"), 1, Warps.none(1), 1), MEANS["constant"], family.initial_mean(observed)
     )  # fmt: skip
     rows = settled(model, Rows.of(family, X, observed))
     new = np.array([[-1.5], [0.1], [1.7]])

@@ -50,9 +50,9 @@ def test_densities_are_multivariate_normal(name):
         assert found[i] == pytest.approx(expected, abs=1e-7)
 
 
-def densities_by_torch(name, given, rows, ids):
+def densities_by_torch(name, given, rows, ids, owners=()):
     lengths, log_scale, shape, targets, noises = given
-    pairs, _ = oracle.correlations(name, lengths, shape, np.zeros((len(ids), rows.shape[1])), rows, ids)
+    pairs, _ = oracle.correlations(name, lengths, shape, np.zeros((len(ids), rows.shape[1])), rows, ids, owners)
     parts = []
     for i, row in enumerate(ids):
         used = np.flatnonzero((row >= 0) & np.isfinite(noises[i].detach().numpy()))

@@ -11,7 +11,7 @@ import torch
 from numba import njit
 
 from nearfield._simd import power_below_one
-from nearfield.kernels import KERNELS, find_kernel, log_shapes, profile
+from nearfield.kernels import KERNELS, find_kernel, log_shapes, mixture, profile
 
 R2 = np.concatenate([[0.0, 1e-300, 1e-12], np.linspace(1e-4, 30, 300), [100.0, 1000.0]])
 NAMES = pytest.mark.parametrize("name", KERNELS)
@@ -56,6 +56,29 @@ def test_rational_quadratic_tends_to_rbf():
     r2 = np.linspace(0, 9, 40)
     wide = profile(KERNELS["rational_quadratic"], r2, np.array([np.log(1e7)]))
     np.testing.assert_allclose(wide.value, profile(KERNELS["rbf"], r2, np.empty(0)).value, atol=1e-6)
+
+
+@pytest.mark.parametrize("log_shape", [-4.0, 0.0, 2.0, 13.0])
+def test_the_mixture_is_one_of_matern_kernels(log_shape):
+    """Shares of Matern 1/2, 3/2 and 5/2 with length scales such that all have the same exponential."""
+    shape = np.array([log_shape])
+    shares = mixture(shape)
+    assert sum(shares) == pytest.approx(1, rel=1e-12)
+    rough = 1 / (1 + np.exp(log_shape))
+    assert shares == pytest.approx((rough**2, 2 * rough * (1 - rough), (1 - rough) ** 2), rel=1e-12)
+    found = profile(KERNELS["auto"], R2, shape)
+    parts = [
+        profile(KERNELS[name], R2 * scale, np.empty(0)).value
+        for name, scale in (("matern12", 5), ("matern32", 5 / 3), ("matern52", 1))
+    ]
+    np.testing.assert_allclose(found.value, np.tensordot(shares, parts, 1), atol=1e-14)
+
+
+def test_the_mixture_tends_to_matern_kernels():
+    low, high = np.log(KERNELS["auto"].bounds)
+    smooth, rough = (profile(KERNELS["auto"], R2, np.array([end])) for end in (high, low - 20))
+    np.testing.assert_allclose(smooth.value, profile(KERNELS["matern52"], R2, np.empty(0)).value, atol=1e-5)
+    np.testing.assert_allclose(rough.value, profile(KERNELS["matern12"], 5 * R2, np.empty(0)).value, atol=1e-9)
 
 
 def test_a_kernel_goes_through_a_pickle():

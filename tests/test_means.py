@@ -17,6 +17,7 @@ from nearfield.model import Model
 from nearfield.objectives import prior
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
+from nearfield.warps import Warps
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
@@ -84,7 +85,7 @@ def test_a_constant_level_is_a_linear_mean_without_slopes():
     rows = Rows.of(given.family, given.X, given.observed)
     found = []
     for name in MEANS:
-        model = Model.initial(Gaussian(), Shared(find_kernel("rbf"), 1, 2, 1), MEANS[name], np.array([0.3]))
+        model = Model.initial(Gaussian(), Shared(find_kernel("rbf"), 1, Warps.none(2), 1), MEANS[name], np.array([0.3]))
         found.append(Sweeper(model, rows).left_out(np.arange(40), np.array([10])).at(0))
     np.testing.assert_allclose(found[0].mean, found[1].mean, atol=1e-12)
     np.testing.assert_array_equal(found[0].variance, found[1].variance)

@@ -13,6 +13,7 @@ from family_examples import CASES, case, covariances, model_of
 
 from nearfield import ModelFileError
 from nearfield.covariances import Shared
+from nearfield.families.classes import Bernoulli
 from nearfield.families.gaussian import Gaussian
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
@@ -20,10 +21,20 @@ from nearfield.model import Model
 from nearfield.neighbours import build_index
 from nearfield.neighbours.copies import copied_share, near_copies
 from nearfield.neighbours.restricted import earlier_neighbours, query_where
-from nearfield.objectives import OBJECTIVES, conditional_score, joint_score, ranks
+from nearfield.objectives import (
+    OBJECTIVES,
+    beside_prior,
+    conditional_score,
+    joint_score,
+    prior,
+    prior_weight,
+    pulled_together,
+    ranks,
+)
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 from nearfield.training import _state_slopes
+from nearfield.warps import Warps
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
@@ -91,12 +102,130 @@ def test_slopes_of_every_objective_equal_finite_differences(objective, mean):
     assert_slopes_equal_finite_differences(own.score, model, rows, rows.observations, ids)
 
 
+BENT = [
+    ("gaussian:", "shared", "loo"),
+    ("gaussian:", "shared", "mll"),
+    ("gaussian:", "shared", "vecchia"),
+    *((which, word, "loo") for which in CASES for word in covariances(case(which, 12)) if word != "shared"),
+]
+
+
+@pytest.mark.parametrize(("which", "covariance", "objective"), BENT)
+def test_slopes_of_bent_columns_equal_finite_differences(which, covariance, objective):
+    """Of one column that is bent beside one that is not, with a kernel whose smoothness is learned."""
+    model, rows = bent_model(case(which, 30, weighted=True), covariance)
+    own = OBJECTIVES[objective](lambda: ranks("random", rows.inputs, np.random.default_rng(0)))
+    ids = own.table(Sweeper(model, rows), np.arange(len(rows.observations)), 8)
+    assert_slopes_equal_finite_differences(own.score, model, rows, rows.observations, ids)
+
+
+def bent_model(given, word="shared"):
+    """As `model_of`, but the first column is bent."""
+    plain, rows = model_of(given, word, "auto", "linear")
+    own, rng = plain.covariance, np.random.default_rng(2)
+    warps = Warps.of(rows.inputs, np.ones(len(rows)), np.array([True, False]))
+    last = own.start if word == "mixed" else own.scales
+    covariance = type(own)(own.kernel, own.latents, warps, last)
+    parameters = {**plain.parameters, "bends": rng.standard_normal((1, 2))}
+    return Model(plain.family, covariance, plain.mean, parameters), rows
+
+
+@pytest.mark.parametrize(("which", "covariance", "objective"), BENT)
+def test_scores_of_bent_columns_are_those_of_bent_inputs(which, covariance, objective):
+    model, rows = bent_model(case(which, 30, weighted=True), covariance)
+    inputs = dense.bent(model, rows.inputs)
+    assert not np.array_equal(inputs[:, 0], rows.inputs[:, 0])
+    straight = type(model.covariance)(
+        model.covariance.kernel, model.covariance.latents, Warps.none(2), getattr(model.covariance, "start", 1)
+    )
+    parameters = {name: value for name, value in model.parameters.items() if name != "bends"}
+    parameters["mean_slopes"] = np.zeros_like(parameters["mean_slopes"])  # the mean does not see what is bent
+    model = model.with_parameters({**model.parameters, "mean_slopes": parameters["mean_slopes"]})
+    own = OBJECTIVES[objective](lambda: ranks("random", rows.inputs, np.random.default_rng(0)))
+    ids = own.table(Sweeper(model, rows), np.arange(len(rows.observations)), 8)
+    by_hand = Rows(inputs, rows.observed, rows.state, rows.observations)
+    draws = [model.family.sampling(np.random.default_rng(5)) for _ in range(2)]
+    found = own.score(Model(draws[0], model.covariance, model.mean, model.parameters), rows, rows.observations, ids)
+    expected = own.score(Model(draws[1], straight, model.mean, parameters), by_hand, rows.observations, ids)
+    np.testing.assert_allclose(found.values, expected.values, atol=1e-9)
+
+
+# --- priors ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (1,)])
+def test_the_slope_of_what_pulls_together_equals_finite_differences(shape):
+    values, spread = np.random.default_rng(0).standard_normal(shape), 0.3
+    _, by = pulled_together(values, spread)
+    centre = values.mean(axis=-1, keepdims=True)
+    for place in np.ndindex(shape):
+        ends = []
+        for sign in (1, -1):
+            off = values[place] + sign * 1e-6 - np.broadcast_to(centre, shape)[place]  # the mean is held fixed
+            ends.append(pulled_together(np.array([off, -off]), spread)[0] / 2)
+        assert by[place] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6, abs=1e-6)
+
+
+def test_what_pulls_together_is_normal_near_the_mean_and_bounded_far_from_it():
+    near = np.array([-1e-4, 1e-4])
+    value, _ = pulled_together(near, 0.3)
+    assert pulled_together(2 * near, 0.3)[0] == pytest.approx(4 * value, rel=1e-5)
+    assert pulled_together(near, 0.6)[0] == pytest.approx(value / 4, rel=1e-5)
+    most, slope = pulled_together(np.array([-1e8, 1e8]), 0.3)
+    further, _ = pulled_together(np.array([-1e9, 1e9]), 0.3)
+    assert further == pytest.approx(most, rel=1e-9)
+    assert np.abs(slope).max() < 1e-9
+    assert pulled_together(np.full((2, 4), 7.0), 0.3)[0] == 0
+    alone = [pulled_together(row, 0.3)[0] for row in np.arange(6.0).reshape(2, 3) ** 2]
+    assert pulled_together(np.arange(6.0).reshape(2, 3) ** 2, 0.3)[0] == pytest.approx(sum(alone), rel=1e-12)
+
+
+@pytest.mark.parametrize("which", ["gaussian:", "bernoulli:conjugate"])
+def test_priors_pull_length_scales_and_bends_together_where_they_shall(which):
+    given = case(which, 30)
+    model, rows = bent_model(given)
+    both = Warps.of(rows.inputs, np.ones(len(rows)), np.ones(2, dtype=bool))
+    own, scales = model.covariance, model.covariance.scales
+    bends = np.array([[0.5, -1.0], [-2.0, 0.3]])
+    found = {}
+    for shrinks in (True, False):
+        covariance = Shared(own.kernel, own.latents, both, scales, shrinks)
+        found[shrinks] = prior(Model(model.family, covariance, model.mean, {**model.parameters, "bends": bends}))
+    (value, slopes), (less, others) = found[True], found[False]
+    assert value > less
+    assert {"log_lengths", "bends"} <= set(slopes)
+    assert not {"log_lengths", "bends"} & set(others)
+    assert slopes["log_lengths"].shape == model.parameters["log_lengths"].shape
+    off = bends - bends.mean(axis=0)
+    assert (np.sign(slopes["bends"]) == np.sign(off)).all()
+
+
+def test_priors_count_less_where_labels_are_certain():
+    losses = np.geomspace(1e-3, 3, 50)
+    for family in (Bernoulli(), Gaussian()):
+        weights = np.array([prior_weight(family, loss) for loss in losses])
+        ends = np.array([[beside_prior(family, loss * (1 + sign * 1e-6))[0] for sign in (1, -1)] for loss in losses])
+        slopes = np.array([beside_prior(family, loss)[1] for loss in losses])
+        np.testing.assert_allclose(slopes, 1 / weights, rtol=1e-12)
+        np.testing.assert_allclose((ends[:, 0] - ends[:, 1]) / (2e-6 * losses), slopes, rtol=1e-6)
+        if family.certain_loss is None:
+            assert (weights == 1).all()
+        else:
+            assert prior_weight(family, family.certain_loss) == pytest.approx(1, rel=1e-12)
+            assert (np.diff(weights) > 0).all()
+            assert 0 < weights[0] < 1e-2
+            assert weights[-1] < 2
+    assert np.isfinite(beside_prior(Bernoulli(), 0.0)).all()
+    assert prior_weight(Bernoulli(), 0.0) > 0
+
+
 # --- marginal likelihoods -------------------------------------------------------------------------------------------
 
 
 def univariate(X, y):
     rows = Rows.of(Gaussian(), X, Gaussian().observe(y, np.ones(len(y))))
-    return Model.initial(Gaussian(), Shared(find_kernel("matern52"), 1, X.shape[1], 1), MEANS["constant"]), rows
+    covariance = Shared(find_kernel("matern52"), 1, Warps.none(X.shape[1]), 1)
+    return Model.initial(Gaussian(), covariance, MEANS["constant"]), rows
 
 
 def dense_of(model, X):

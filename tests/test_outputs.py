@@ -21,6 +21,7 @@ from nearfield.means import MEANS
 from nearfield.model import Model
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
+from nearfield.warps import Warps
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
@@ -49,9 +50,9 @@ def exact(model, X, Y, X_new):
 def covariance_of(outputs, family, observed):
     """What the estimator makes of the argument `outputs`, for two inputs."""
     if outputs == "lmc":
-        return Mixed(find_kernel("matern52"), 3, 2, family.initial_mixing(observed, 3))
+        return Mixed(find_kernel("matern52"), 3, Warps.none(2), family.initial_mixing(observed, 3))
     kind = Shared if outputs == "shared" else PerLatent
-    return kind(find_kernel("matern52"), 3, 2, family.kernel_scales)
+    return kind(find_kernel("matern52"), 3, Warps.none(2), family.kernel_scales)
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)

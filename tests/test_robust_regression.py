@@ -20,6 +20,7 @@ from nearfield.objectives import LEAVE_ONE_OUT
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 from nearfield.training import Run, Schedule, Stage, train
+from nearfield.warps import Warps
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
@@ -100,7 +101,7 @@ def student_rows(n=300):
     y, outliers = with_outliers(y)
     family = StudentT()
     observed = family.observe(y / 0.8, np.ones(n))
-    model = Model.initial(family, Shared(find_kernel("matern52"), 1, 2, 1), MEANS["constant"])
+    model = Model.initial(family, Shared(find_kernel("matern52"), 1, Warps.none(2), 1), MEANS["constant"])
     return model, Rows.of(family, X, observed), outliers
 
 

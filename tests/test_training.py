@@ -18,7 +18,7 @@ from nearfield.fitting import Settings, schedule_for
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
 from nearfield.model import Model, bounded
-from nearfield.objectives import LEAVE_ONE_OUT, conditional_score, length_prior
+from nearfield.objectives import LEAVE_ONE_OUT, conditional_score
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 from nearfield.training import (
@@ -34,6 +34,7 @@ from nearfield.training import (
     snapshot,
     train,
 )
+from nearfield.warps import Warps
 
 torch.set_num_threads(1)
 
@@ -48,7 +49,7 @@ def make_rows(n=400, d=3, noise=0.1, seed=0, weights=None, known=0.0):
 
 
 def new_model(d=3, kernel="matern52"):
-    return Model.initial(Gaussian(), Shared(find_kernel(kernel), 1, d, 1), MEANS["constant"])
+    return Model.initial(Gaussian(), Shared(find_kernel(kernel), 1, Warps.none(d), 1), MEANS["constant"])
 
 
 def new_run(rows, model=None, seed=0):
@@ -130,22 +131,6 @@ def test_a_step_of_training_follows_the_slope_of_the_weighted_mean():
             slope = (mean_score(up) - mean_score(down)) / 2e-5
             moved = (run.model.parameters[name] - value)[place]
             assert moved == pytest.approx(1e-3 * np.sign(slope), rel=1e-3)
-
-
-def test_the_prior_on_length_scales_is_a_cauchy():
-    rng = np.random.default_rng(0)
-    for lengths in (rng.standard_normal(5), rng.standard_normal((3, 5))):
-        value, by = length_prior(lengths, 0.3)
-        centre = lengths.mean(axis=-1, keepdims=True)
-        peak = scipy.stats.cauchy(0, 0.3).logpdf(0)
-        assert value == pytest.approx(-np.sum(scipy.stats.cauchy(centre, 0.3).logpdf(lengths) - peak))
-        for place in np.ndindex(lengths.shape):
-            off = np.zeros(lengths.shape)
-            off[place] = 1e-6
-            up, down = (
-                -np.sum(scipy.stats.cauchy(centre, 0.3).logpdf(lengths + sign * off)) for sign in (1, -1)
-            )  # the centre is held fixed
-            assert by[place] == pytest.approx((up - down) / 2e-6, abs=1e-6)
 
 
 # --- Adam -----------------------------------------------------------------------------------------------------------

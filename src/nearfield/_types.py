@@ -19,8 +19,8 @@ class Neighbourhood:
 
     Noise variances are relative to the kernel's variance. Targets and noises do not count where ids is -1.
 
-    Where there are owners (w,), inputs are features: the first d - w are one of each coordinate, and feature d - w + i is
-    added to coordinate owners[i]. Each feature has a length scale of its own.
+    Where there are owners (w,), inputs are features: the first d - w are one of each coordinate, and feature d - w + i
+    is added to coordinate owners[i]. Each feature has a length scale of its own.
     """
 
     query: np.ndarray

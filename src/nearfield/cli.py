@@ -24,6 +24,7 @@ import typer
 from nearfield import __version__
 from nearfield.cli_arguments import (
     UserError,
+    bent_columns,
     check_apart,
     check_between,
     check_targets,
@@ -133,6 +134,11 @@ def fit(
     ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column not to use; may be repeated.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Kernel, as in GPRegressor.")] = None,
+    metric: Annotated[str | None, typer.Option(help="learned, or plain: Matern 5/2, nothing bent or shrunk.")] = None,
+    warp: Annotated[
+        bool | None, typer.Option("--warp/--no-warp", help="Whether columns may be bent towards their ranks.")
+    ] = None,
+    straight: Annotated[list[str] | None, typer.Option(help="A column not to bend; may be repeated.")] = None,
     mean: Annotated[str | None, typer.Option(help="Mean; a linear one goes on beyond the training rows.")] = None,
     k: Annotated[str | None, typer.Option(help="Number of neighbours, or auto.", metavar="auto|INT")] = None,
     predictive: Annotated[str | None, typer.Option(help="calibrated, or plain: as the trained model says.")] = None,
@@ -173,6 +179,8 @@ def fit(
     estimator = _estimator(
         encoder.target.estimator,
         kernel=kernel,
+        metric=metric,
+        warp=bent_columns(warp, straight, encoder.feature_names),
         mean=mean,
         k=neighbours,
         random_state=seed,

@@ -292,19 +292,25 @@ def _score_line(label: str, model: float, constant: float, spec: str) -> str:
     return f"{label:<18}{model:>12{spec}}{constant:>12{spec}}"
 
 
+_SHARES = ("as_it_is", "normal_score", "uniform_score")
+
+
 def describe(model: Any, encoder: TableEncoder) -> dict[str, Any]:
     """What `nearfield info` tells of a model."""
     relevances = model.feature_relevance_.values()  # in the order of the features, whatever they are called
     lengths = model.length_scales_.T.tolist()  # (d,), or (d, Q) of several kernels
     key = "length_scale" if model.length_scales_.ndim == 1 else "length_scales"
     features = [
-        {"name": name, "relevance": float(relevance), key: length}
-        for name, relevance, length in zip(encoder.feature_names, relevances, lengths, strict=True)
+        {"name": name, "relevance": float(relevance), key: length, "bent": dict(zip(_SHARES, shares, strict=True))}
+        for name, relevance, length, shares in zip(
+            encoder.feature_names, relevances, lengths, model.bends_.tolist(), strict=True
+        )
     ]
     return {
         "task": encoder.target.task,
         "estimator": type(model).__name__,
-        "kernel": model.kernel,
+        "kernel": model.summary_.kernel,
+        **({} if model.smoothness_ is None else {"smoothness": model.smoothness_}),
         "k": model.k_,
         "predictive": model.summary_.predictive,
         "rows": model.n_rows_,

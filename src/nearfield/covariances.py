@@ -18,8 +18,8 @@ from nearfield.conditional import condition
 from nearfield.conditional.coregional import condition_outputs
 from nearfield.conditional.whole import Given, Whole
 from nearfield.families import Parameter, Parameters
-from nearfield.kernels import Kernel, log_shapes
-from nearfield.warps import Warps, bend_slopes, feature_lengths
+from nearfield.kernels import KERNELS, Kernel, log_shapes, mixture
+from nearfield.warps import Warps, bend_slopes, feature_lengths, log_shares
 
 # One line for each learned array: where it starts, and bounds far outside of what data can tell apart.
 # Smooth functions run off along a valley: with Matern 5/2 only scale over length^5 matters there.
@@ -79,6 +79,19 @@ class Covariance(ABC):
     def coordinates(self, parameters: Parameters, inputs: np.ndarray) -> np.ndarray:
         """Standardised inputs (n, d) as the kernel sees them, before the length scales: with columns bent."""
         return self.warps.coordinates(inputs, parameters["bends"]) if len(self.warps) else inputs
+
+    def shares(self, parameters: Parameters) -> np.ndarray:
+        """Shares (d, 3) of each column as it is, of its normal score and of its uniform score."""
+        found = np.tile([1.0, 0.0, 0.0], (self.d, 1))
+        if len(self.warps):
+            found[self.warps.columns] = np.exp(log_shares(parameters["bends"]))
+        return found
+
+    def smoothness(self, parameters: Parameters) -> dict[str, float] | None:
+        """Shares of Matern 1/2, 3/2 and 5/2 where they are learned."""
+        if self.kernel is not KERNELS["auto"]:
+            return None
+        return dict(zip(("matern12", "matern32", "matern52"), mixture(parameters["log_shape"]), strict=True))
 
     def lengths(self, parameters: Parameters, features: bool) -> np.ndarray:
         """Log length scales (.., d) of coordinates, or those of features (.., d + 2 w)."""
@@ -363,9 +376,7 @@ class Mixed(Covariance):
     The linear model of coregionalisation. The mixing matrix W (C, Q) takes the place of the kernel scales.
     """
 
-    def __init__(
-        self, kernel: Kernel, latents: int, warps: Warps, mixing: np.ndarray, shrinks: bool = True
-    ) -> None:
+    def __init__(self, kernel: Kernel, latents: int, warps: Warps, mixing: np.ndarray, shrinks: bool = True) -> None:
         super().__init__(kernel, latents, warps, latents, shrinks)
         self.start = mixing
 

@@ -1,6 +1,7 @@
 """Model files of earlier versions as if they had been written today. Nothing here is checked: reading does that after.
 
-The section "model" had version 1 until the least noise, which no file tells, became smaller.
+The section "model" had version 1 until the least noise, which no file tells, became smaller, and version 2 until
+columns could be bent: files of version 2 have no warps, and are read as they are.
 
 The section "table" had version 1 until there were families with other columns beside the target than an exposure or
 trials: it had a field for each, and the numbers of a constant prediction, which the training rows tell as well.
@@ -32,7 +33,7 @@ _COLUMNS = {
 }
 
 
-NEWEST = {"estimator": 1, "family": 1, "model": 2, "head": 1, "summary": 1, "target": 1, "table": 2, "extra": 1}
+NEWEST = {"estimator": 1, "family": 1, "model": 3, "head": 1, "summary": 1, "target": 1, "table": 2, "extra": 1}
 """The sections that are known, with the versions in which they are written."""
 
 
@@ -60,8 +61,11 @@ def _with_newest_model(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
     """The section "model" of version 1 had a larger least noise beside the learned one, which takes over the rest."""
     sections = header.get("sections")
     model = sections.get("model") if isinstance(sections, dict) else None
-    if not isinstance(sections, dict) or not isinstance(model, dict) or model.get("version") != 1:
+    if not isinstance(sections, dict) or not isinstance(model, dict) or model.get("version") not in (1, 2):
         return header, arrays
+    newest = {**header, "sections": {**sections, "model": {**model, "version": NEWEST["model"]}}}
+    if model["version"] == 2:
+        return newest, arrays
     family, noise = sections.get("family"), arrays.get("parameter.log_noise")
     if isinstance(family, dict) and family.get("name") in _FLOORED and noise is not None:
         if "parameter.mixing" in arrays:
@@ -70,7 +74,7 @@ def _with_newest_model(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
             scale2 = np.exp(2 * arrays.get("parameter.log_scale", np.zeros(1)))
         rest = (_FLOOR_OF_1 - NOISE_FLOOR) * (scale2 if np.ndim(noise) else scale2[0])
         arrays = {**arrays, "parameter.log_noise": np.log(np.exp(noise) + rest)}
-    return {**header, "sections": {**sections, "model": {**model, "version": 2}}}, arrays
+    return newest, arrays
 
 
 def _with_newest_table(header: Header) -> Header:

@@ -4,7 +4,7 @@
     ---------   ----------------------------------------------------------------------------------------------------
     estimator   name, parameters of the constructor, columns; written by the estimators, see `estimators/_base.py`
     family      name, and what the family says of itself
-    model       kernel, covariance (shared, own or mixed), mean, k
+    model       kernel, covariance (shared, own or mixed), mean, k; which columns are bent, and how, are arrays
     head        the family's head
     summary     what the fit did
     target      what the estimator knows of the target

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from nearfield.conditional.joint import joint_log_density
-from nearfield.families import Family, Observations, Score
+from nearfield.families import Observations, Score
 from nearfield.model import AllRows, Model, added
 from nearfield.rows import Features, Rows, seen_by
 
@@ -160,7 +160,6 @@ def ranks(name: str, inputs: np.ndarray, rng: np.random.Generator) -> np.ndarray
 
 
 _LENGTHS, _BENDS = 0.3, 0.5  # spreads of log length scales, and of bends, around their means
-_LEAST = 1e-4  # loss of labels below which priors do not fade any more
 _MOST = 2.0  # what a column that goes its own way costs, in nats
 
 
@@ -199,21 +198,3 @@ def prior(model: Model) -> tuple[float, dict[str, Any]]:
         value, slope = scale_prior(p["log_scale"], model.family.scale_spread)
         parts.append((value, {"log_scale": slope}))
     return sum(value for value, _ in parts), added(*(slopes for _, slopes in parts))
-
-
-def prior_weight(family: Family, loss: float) -> float:
-    """How much the priors count at that mean loss.
-
-    Log probabilities of labels vanish as labels become certain, and with them what length scales gain by chance: the
-    priors then count less, 2 / (1 + (`certain_loss` / loss)^2).
-    """
-    return 1.0 if family.certain_loss is None else 2 / (1 + (family.certain_loss / max(loss, _LEAST)) ** 2)
-
-
-def beside_prior(family: Family, loss: float) -> tuple[float, float]:
-    """A function of the mean loss that has its optimum, together with the priors as they are, where the loss has it with
-    the priors weighed, and its slope: the integral of 1 / `prior_weight`."""
-    if family.certain_loss is None:
-        return loss, 1.0
-    loss = max(loss, _LEAST)
-    return (loss - family.certain_loss**2 / loss) / 2, 1 / prior_weight(family, loss)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+
+import numpy as np
+
+_BENT = 0.5  # share of the scores of a column from which it counts as bent
+_NAMED = 5  # bent columns that are named
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,8 @@ class Summary:
     rejected: int
     appended: int = 0
     mean: str = "constant"
+    smoothness: str = ""
+    bent: str = ""
 
     def as_dict(self) -> dict[str, object]:
         """Plain numbers and strings."""
@@ -42,11 +50,32 @@ class Summary:
             f"{self.likelihood.replace('_', ' ')} likelihood, {self.predictive} predictive",
             f"trained {self.steps} steps in {self.seconds:.1f} s (stopped {stopped}); recoveries: {recoveries}",
             f"k = {self.k}: {self.k_reason}",
+            *filter(None, (self.smoothness, self.bent)),
             f"{self.left_out_rows:,} rows left out: {scores}",
         ]
         if covered:
             lines.append(f"intervals of 50 / 90 / 95 % cover {' / '.join(covered)} % of them")
         return "\n".join(lines)
+
+
+def smoothness_line(shares: Mapping[str, float] | None) -> str:
+    """Which smoothness was learned; nothing where it was not."""
+    if shares is None:
+        return ""
+    rough, middle, smooth = (f"{share:.2%}" if 0 < share < 0.01 else f"{share:.0%}" for share in shares.values())
+    return f"smoothness: {rough} Matern 1/2, {middle} Matern 3/2, {smooth} Matern 5/2"
+
+
+def bent_line(shares: np.ndarray, names: Sequence[object]) -> str:
+    """Which columns were bent, from shares (d, 3) of them as they are, of normal and of uniform scores."""
+    bent = np.flatnonzero(shares[:, 0] < 1 - _BENT)
+    if not bent.size:
+        return ""
+    most = bent[np.argsort(shares[bent, 0], kind="stable")]
+    towards = np.where(shares[most, 1] > shares[most, 2], "normal", "uniform")
+    said = [f"{names[e]} ({scores})" for e, scores in zip(most[:_NAMED].tolist(), towards.tolist(), strict=False)]
+    rest = f" and {len(most) - _NAMED} more" if len(most) > _NAMED else ""
+    return f"bent towards scores of their ranks: {', '.join(said)}{rest}"
 
 
 _LABELS = (

@@ -17,7 +17,7 @@ import numpy as np
 
 from nearfield.families import Observations, Parameter, Parameters, taken
 from nearfield.model import Model, bounded
-from nearfield.objectives import Objective, Scored, prior, prior_weight
+from nearfield.objectives import Objective, Scored, prior
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 
@@ -306,11 +306,9 @@ def _step(
     pull = -weights / weights.sum()  # the loss is minus the weighted mean of the scores
     slopes, by_neighbours = scored.slopes(pull)
     value, by_prior = prior(model)
-    loss = float(pull @ scored.values)
-    share = prior_weight(model.family, loss) / total
     for name, by in by_prior.items():
-        slopes[name] = slopes[name] + by * share
-    loss += value * share
+        slopes[name] = slopes[name] + by / total
+    loss = float(pull @ scored.values) + value / total
     learned = dict(model.parameters)
     if model.family.state_learned:
         penalty, by_own = model.family.penalty(own_state) or (0.0, 0.0)

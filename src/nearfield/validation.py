@@ -88,10 +88,16 @@ def checked_warp(warp: Any, d: int, names: Any = None) -> bool | tuple[int, ...]
         return tuple(e for e in range(d) if e not in off)
     if isinstance(warp, str) or not isinstance(warp, Iterable):
         raise ValueError(
-            f"warp is {warp!r}: expected True, False, a list of the columns that may be bent, or a mapping of columns to "
-            "True or False."
+            f"warp is {warp!r}: expected True, False, a list of the columns that may be bent, or a mapping of columns "
+            "to True or False."
         )
     return tuple(sorted({_column(key, d, names) for key in warp}))
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """A question whether the nearest of the known names was meant; nothing if there are none."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def _column(key: Any, d: int, names: Any) -> int:
@@ -100,8 +106,7 @@ def _column(key: Any, d: int, names: Any) -> int:
     if isinstance(key, str):
         if key in known:
             return known.index(key)
-        close = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
-        hint = f" Did you mean {close[0]!r}?" if close else " The columns have no names: give their numbers."
+        hint = nearest_name(key, known) or " The columns have no names: give their numbers."
         raise ValueError(f"warp names a column {key!r} that is not there.{hint}")
     if is_int(key) and 0 <= int(key) < d:
         return int(key)

@@ -1,7 +1,7 @@
 """The input map: columns of numbers, each bent on its way to the kernel as left-out rows prefer.
 
-A bent column is a convex mixture of three increasing functions of the standardised value z: z itself, the normal score q
-of its rank and its uniform score u, both standardised. So a column of a skewed or crowded distribution can be spread
+A bent column is a convex mixture of three increasing functions of the standardised value z: z itself, the normal score
+q of its rank and its uniform score u, both standardised. So a column of a skewed or crowded distribution can be spread
 evenly, and one whose differences matter as they are stays. The mixture has two numbers a column, `bends` (w, 2): the
 shares of z, q and u are the softmax of (0, bend, bend).
 
@@ -32,7 +32,7 @@ _PORTION = 4096  # rows in one portion of work
 
 @dataclass(frozen=True, eq=False)
 class Warps:
-    """Which columns (w,) of d may bend, knots (w, m) in their standardised values, and q and u there, scores (w, 2, m)."""
+    """Which columns (w,) of d may bend, knots (w, m) in their standardised values, and q and u there (w, 2, m)."""
 
     d: int
     columns: np.ndarray

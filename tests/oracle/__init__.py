@@ -36,6 +36,11 @@ def kernel_value(name: str, r2: torch.Tensor, log_shape: torch.Tensor) -> torch.
         value = (1 + math.sqrt(3) * r) * torch.exp(-math.sqrt(3) * r)
     elif name == "matern52":
         value = (1 + math.sqrt(5) * r + 5 / 3 * r2) * torch.exp(-math.sqrt(5) * r)
+    elif name == "auto":
+        rough, q = torch.sigmoid(-log_shape[0]), math.sqrt(5) * r
+        smooth = 1 - rough
+        polynomials = rough**2 + 2 * rough * smooth * (1 + q) + smooth**2 * (1 + q + 5 / 3 * r2)
+        value = polynomials * torch.exp(-q)
     else:
         alpha = log_shape[0].exp()
         value = torch.exp(-alpha * torch.log1p(r2 / (2 * alpha)))
@@ -43,11 +48,17 @@ def kernel_value(name: str, r2: torch.Tensor, log_shape: torch.Tensor) -> torch.
     return torch.where(apart, value, torch.ones_like(value))
 
 
-def correlations(name, log_lengths, log_shape, query, rows, ids) -> tuple[torch.Tensor, torch.Tensor]:
+def squared_distances(differences, log_lengths, owners) -> torch.Tensor:
+    """Of differences (.., d), or of those of features (.., d + w): the last w belong to the coordinates owners (w,)."""
+    scaled, d = differences / log_lengths.exp(), len(log_lengths) - len(owners)
+    return scaled[..., :d].index_add(-1, torch.as_tensor(owners).long(), scaled[..., d:]).square().sum(-1)
+
+
+def correlations(name, log_lengths, log_shape, query, rows, ids, owners=()) -> tuple[torch.Tensor, torch.Tensor]:
     """Between the neighbours (b, k, k), and between neighbours and query (b, k)."""
-    lengths, near = log_lengths.exp(), tensor(rows)[torch.as_tensor(ids).clamp_min(0)]
-    pairs = ((near[:, :, None] - near[:, None]) / lengths).square().sum(-1)
-    cross = ((near - tensor(query)[:, None]) / lengths).square().sum(-1)
+    near = tensor(rows)[torch.as_tensor(ids).clamp_min(0)]
+    pairs = squared_distances(near[:, :, None] - near[:, None], log_lengths, owners)
+    cross = squared_distances(near - tensor(query)[:, None], log_lengths, owners)
     return kernel_value(name, pairs, log_shape), kernel_value(name, cross, log_shape)
 
 
@@ -61,7 +72,7 @@ def moments(name, log_lengths, log_shape, n, targets, noises, ks=None):
     ids = torch.as_tensor(n.ids)
     _, k, C = targets.shape
     R = noises.shape[-1]
-    pairs, cross = correlations(name, log_lengths, log_shape, n.query, n.rows, ids)
+    pairs, cross = correlations(name, log_lengths, log_shape, n.query, n.rows, ids, n.owners)
     there = (ids >= 0)[:, :, None] & torch.isfinite(noises)  # (b, k, R)
     found: list[list[torch.Tensor]] = [[], [], []]
     for f in range(R):
@@ -100,7 +111,7 @@ def output_moments(name, log_lengths, log_shape, mixing, n, targets, noises, ks=
     b, k, P = targets.shape
     matrix, cross = torch.zeros(b, k, P, k, P, dtype=torch.float64), torch.zeros(b, k, P, P, dtype=torch.float64)
     for q in range(mixing.shape[1]):
-        pairs, near = correlations(name, log_lengths[q], log_shape, n.query, n.rows, ids)
+        pairs, near = correlations(name, log_lengths[q], log_shape, n.query, n.rows, ids, n.owners)
         w = mixing[:, q]
         matrix = matrix + torch.einsum("p,s,bij->bipjs", w, w, pairs)
         cross = cross + torch.einsum("p,s,bi->bips", w, w, near)

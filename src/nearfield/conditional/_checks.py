@@ -58,7 +58,7 @@ def check_inputs(n: Arrays, d: int) -> None:
             "expected (b, d), (n, d) and (b, k)."
         )
     coordinates = d - n.owners.size
-    if n.owners.ndim != 1 or (n.owners.size and not (0 <= n.owners.min() and n.owners.max() < coordinates)):
+    if n.owners.ndim != 1 or (n.owners.size and not (n.owners.min() >= 0 and n.owners.max() < coordinates)):
         raise ValueError(f"owners {n.owners} are no coordinates: there are {coordinates}.")
 
 

@@ -50,7 +50,8 @@ class Whole:
     """All rows (n, d) with targets (n, C) and noises (n, R), R = 1 or C, factorised together.
 
     quad (C,): t' K^-1 t; log_det (R,): of K; jittered: factorisations that needed a larger diagonal.
-    owners: of features, see `Neighbourhood`. differentiate: keep what `slopes` needs. earlier: the first of these rows, with the same kernel, as they were
+    owners: of features, see `Neighbourhood`. differentiate: keep what `slopes` needs.
+    earlier: the first of these rows, with the same kernel, as they were
     factorised before: theirs is then extended, to the same bits as if it had not been there.
     """
 

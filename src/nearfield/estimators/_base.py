@@ -24,7 +24,7 @@ from nearfield.migration import NEWEST, migrated
 from nearfield.model_file import pack, unpack
 from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, section, write_file
 from nearfield.rows import join_equal
-from nearfield.summary import Summary
+from nearfield.summary import Summary, bent_line, smoothness_line
 from nearfield.validation import check_choice, checked_warp, is_int, refuse_not_finite, refuse_text
 
 DEFAULTS = Settings()
@@ -213,14 +213,18 @@ class GPEstimator(BaseEstimator):
         self._fit = fit
         self.__dict__.pop("_loo", None)
         self.k_: int = fit.predictor.k
-        self.summary_: Summary = fit.summary
         self.n_rows_: int = len(self._places)
         model = fit.predictor.model
         self.length_scales_: np.ndarray = np.exp(model.parameters["log_lengths"]) * fit.inputs.scale
         lengths = model.search_lengths
+        self.smoothness_: dict[str, float] | None = model.covariance.smoothness(model.parameters)
+        self.bends_: np.ndarray = model.covariance.shares(model.parameters)
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(len(lengths))])
         self.feature_relevance_: dict[str, float] = dict(
             zip((str(name) for name in names), (1 / lengths).tolist(), strict=True)
+        )
+        self.summary_: Summary = replace(
+            fit.summary, smoothness=smoothness_line(self.smoothness_), bent=bent_line(self.bends_, list(names))
         )
         self._adopt_learned(fit)
 
@@ -266,6 +270,8 @@ class GPEstimator(BaseEstimator):
         target, target_arrays = self._pack_target()
         names = getattr(self, "feature_names_in_", None)
         parameters = {name: plain(value) for name, value in self.get_params().items() if name not in _NOT_SAVED}
+        bent = checked_warp(self.warp, len(self._fit.inputs.scale), names)
+        parameters["warp"] = bent if isinstance(bent, bool) else list(bent)
         likelihood = self.likelihood if self.likelihood == "auto" else self._family.likelihood  # that of the fit
         own = {
             "estimator": {

@@ -31,7 +31,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     Parameters
     ----------
-    kernel : "matern52", "matern32", "matern12", "rbf" or "rational_quadratic"; one length scale per column.
+    kernel : "auto", whose smoothness is learned, between Matern 1/2 and 5/2; or "matern52", "matern32", "matern12",
+        "rbf" or "rational_quadratic". One length scale per column.
     k : number of neighbours to predict from, or "auto": all rows of small tables; of others
         chosen on left-out training rows, up to 1,024.
     likelihood : "auto", "bernoulli" for two classes and "one_against_all" for more; or one of them by name, the second
@@ -50,6 +51,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     checkpoint : path of a file to resume training from after a crash; removed when training has ended.
     verbose : progress bar; None shows it on terminals only.
     random_state : int, RandomState instance or None. The same int gives the same bits.
+    warp : whether columns of numbers may be bent, each towards its ranks as left-out rows prefer: True, False, a list
+        of the columns that may (names or numbers), or a mapping such as {"age": False} for those that differ.
+    metric : "learned", or "plain", the paper's: Matern 5/2 where the kernel is "auto", nothing bent, length scales
+        without a prior that pulls them together.
 
     Attributes
     ----------
@@ -60,6 +65,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         of weight zero is no training row.
     feature_relevance_ : 1 / length scale of each column in standardised units, by column name.
     length_scales_ : hyper-parameters in the units of the data.
+    smoothness_ : shares of Matern 1/2, 3/2 and 5/2 in the kernel "auto", by name; None for other kernels.
+    bends_ : (d, 3) shares of each column as it is, of its normal score and of its uniform score.
     summary_ : what the fit did; `print(model.summary_)`.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
@@ -67,8 +74,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def __init__(
         self,
         kernel: str = DEFAULTS.kernel,
-        warp: Any = DEFAULTS.warp,
-        metric: str = DEFAULTS.metric,
         k: int | str = DEFAULTS.k,
         *,
         likelihood: str = "auto",
@@ -85,10 +90,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         checkpoint: str | os.PathLike[str] | None = None,
         verbose: bool | None = None,
         random_state: int | np.random.RandomState | None = None,
+        warp: Any = DEFAULTS.warp,
+        metric: str = DEFAULTS.metric,
     ) -> None:
         self.kernel = kernel
-        self.warp = warp
-        self.metric = metric
         self.k = k
         self.likelihood = likelihood
         self.auxiliary = auxiliary
@@ -104,6 +109,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self.checkpoint = checkpoint
         self.verbose = verbose
         self.random_state = random_state
+        self.warp = warp
+        self.metric = metric
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 

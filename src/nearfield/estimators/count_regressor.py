@@ -22,7 +22,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
 
     Parameters
     ----------
-    kernel : "matern52", "matern32", "matern12", "rbf" or "rational_quadratic"; one length scale per column.
+    kernel : "auto", whose smoothness is learned, between Matern 1/2 and 5/2; or "matern52", "matern32", "matern12",
+        "rbf" or "rational_quadratic". One length scale per column.
     k : number of neighbours to predict from, or "auto": all rows of small tables; of others
         chosen on left-out training rows, up to 1,024.
     likelihood : "negative_binomial", counts without an upper limit, with a learned dispersion and an optional exposure;
@@ -39,6 +40,10 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     checkpoint : path of a file to resume training from after a crash; removed when training has ended.
     verbose : progress bar; None shows it on terminals only.
     random_state : int, RandomState instance or None. The same int gives the same bits.
+    warp : whether columns of numbers may be bent, each towards its ranks as left-out rows prefer: True, False, a list
+        of the columns that may (names or numbers), or a mapping such as {"age": False} for those that differ.
+    metric : "learned", or "plain", the paper's: Matern 5/2 where the kernel is "auto", nothing bent, length scales
+        without a prior that pulls them together.
 
     Attributes
     ----------
@@ -47,6 +52,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     loo_ : left-out `mean`, `std` and `residual` of the training rows, computed when first asked for.
     feature_relevance_ : 1 / length scale of each column in standardised units, by column name.
     length_scales_ : hyper-parameters in the units of the data.
+    smoothness_ : shares of Matern 1/2, 3/2 and 5/2 in the kernel "auto", by name; None for other kernels.
+    bends_ : (d, 3) shares of each column as it is, of its normal score and of its uniform score.
     summary_ : what the fit did; `print(model.summary_)`.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
@@ -56,8 +63,6 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     def __init__(
         self,
         kernel: str = DEFAULTS.kernel,
-        warp: Any = DEFAULTS.warp,
-        metric: str = DEFAULTS.metric,
         k: int | str = DEFAULTS.k,
         *,
         likelihood: str = "negative_binomial",
@@ -73,10 +78,10 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         checkpoint: str | os.PathLike[str] | None = None,
         verbose: bool | None = None,
         random_state: int | np.random.RandomState | None = None,
+        warp: Any = DEFAULTS.warp,
+        metric: str = DEFAULTS.metric,
     ) -> None:
         self.kernel = kernel
-        self.warp = warp
-        self.metric = metric
         self.k = k
         self.likelihood = likelihood
         self.auxiliary = auxiliary
@@ -91,6 +96,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         self.checkpoint = checkpoint
         self.verbose = verbose
         self.random_state = random_state
+        self.warp = warp
+        self.metric = metric
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 

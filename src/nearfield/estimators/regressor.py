@@ -41,7 +41,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     Parameters
     ----------
-    kernel : "matern52", "matern32", "matern12", "rbf" or "rational_quadratic"; one length scale per column.
+    kernel : "auto", whose smoothness is learned, between Matern 1/2 and 5/2; or "matern52", "matern32", "matern12",
+        "rbf" or "rational_quadratic". One length scale per column.
     k : number of neighbours to predict from, or "auto": all rows of small tables; of others
         chosen on left-out training rows, up to 1,024.
     predictive : "calibrated", a Student-t whose scale follows the roughness of the neighbourhood, fitted on left-out
@@ -64,6 +65,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
     checkpoint : path of a file to resume training from after a crash; removed when training has ended.
     verbose : progress bar; None shows it on terminals only.
     random_state : int, RandomState instance or None. The same int gives the same bits.
+    warp : whether columns of numbers may be bent, each towards its ranks as left-out rows prefer: True, False, a list
+        of the columns that may (names or numbers), or a mapping such as {"age": False} for those that differ.
+    metric : "learned", or "plain", the paper's: Matern 5/2 where the kernel is "auto", nothing bent, length scales
+        without a prior that pulls them together.
 
     Attributes
     ----------
@@ -77,6 +82,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     mean_slopes_ : slopes of a linear mean in the units of the data, (d,) or (P, d); None for a constant one.
     n_outputs_ : number of outputs, P.
     df_ : degrees of freedom of the noise; infinite for Gaussian noise.
+    smoothness_ : shares of Matern 1/2, 3/2 and 5/2 in the kernel "auto", by name; None for other kernels.
+    bends_ : (d, 3) shares of each column as it is, of its normal score and of its uniform score.
     summary_ : what the fit did; `print(model.summary_)`.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
@@ -88,8 +95,6 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def __init__(
         self,
         kernel: str = DEFAULTS.kernel,
-        warp: Any = DEFAULTS.warp,
-        metric: str = DEFAULTS.metric,
         k: int | str = DEFAULTS.k,
         predictive: str = DEFAULTS.predictive,
         *,
@@ -107,10 +112,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         checkpoint: str | os.PathLike[str] | None = None,
         verbose: bool | None = None,
         random_state: int | np.random.RandomState | None = None,
+        warp: Any = DEFAULTS.warp,
+        metric: str = DEFAULTS.metric,
     ) -> None:
         self.kernel = kernel
-        self.warp = warp
-        self.metric = metric
         self.k = k
         self.predictive = predictive
         self.likelihood = likelihood
@@ -127,6 +132,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.checkpoint = checkpoint
         self.verbose = verbose
         self.random_state = random_state
+        self.warp = warp
+        self.metric = metric
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 

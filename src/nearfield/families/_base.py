@@ -212,8 +212,6 @@ class Family(ABC):
     """where they start"""
     scale_spread: float | None = None
     """spread of the half-normal prior on kernel scales, see `objectives.scale_prior`; None for none"""
-    certain_loss: float | None = None
-    """of labels: the mean loss at which priors count as they are, see `objectives.prior_weight`; None: they always do"""
     patient: bool = False
     """whether scores vary so much between observations that progress drowns in the noise; a stage of training then ends
     early only if the score has clearly become worse"""

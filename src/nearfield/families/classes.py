@@ -47,7 +47,6 @@ class Classes(Family):
     auxiliaries = tuple(SITES)
     scores = ClassScores
     patient = True
-    certain_loss = 0.08
     initial_scale = 3.0  # log odds between -6 and 6
     additive = ("counts",)
 

@@ -4,10 +4,11 @@
     log p_c = t (log q_c - l log(1 - q_c)), normalised     p' = (1 - e) p + e s
 
 q_c is close to the expectation of sigmoid(a f_c + b_c) when f_c has g times the variance, and cheap; s are the shares
-of the classes. a and t undo over- or under-confidence, c does where many rows with other labels are averaged: the mean
-then follows the share of a label, and not its log odds, which grow faster towards certainty. g says how far the variance can be trusted, b_c corrects the
-balance of the classes, l says how they exclude each other, and e bounds the loss from a label that the model finds
-impossible. Two classes have one latent function, of the second; there is nothing to couple.
+of the classes. a and t undo over- or under-confidence. So does c where many rows with other labels are averaged: the
+mean then follows the share of a label, and not its log odds, which grow faster towards certainty. g says how far the
+variance can be trusted, b_c corrects the balance of the classes, l says how they exclude each other, and e bounds the
+loss from a label that the model finds impossible. Two classes have one latent function, of the second; there is nothing
+to couple.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require_array
 from nearfield.polya_gamma import sigmoid_moments
 
-_SCALARS = {"log_slope": 0.0, "log_spread": 0.0, "log_power": 0.0, "coupling": 0.0, "curve": 0.0, "surprise": 0.0, "fitted": 0.0}
+_SCALARS = {
+    "log_slope": 0.0,
+    "log_spread": 0.0,
+    "log_power": 0.0,
+    "coupling": 0.0,
+    "curve": 0.0,
+    "surprise": 0.0,
+    "fitted": 0.0,
+}
 _LARGEST = 20.0  # of scalars and offsets in a file, most of them logarithms: far beyond what a fit can give
 _CURVED = 64.0  # square of what the curve of means ends at
 _SURPRISE = 1e-3  # where e starts, and the centre of its prior
