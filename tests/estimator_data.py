@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dense import bent, correlation, rough_of
 from scipy.special import expit
 
 from nearfield import GPClassifier, GPCountRegressor, GPRegressor, checkpoint
-from nearfield.kernels import KERNELS
 from nearfield.persistence import read_file, write_file
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
@@ -94,21 +94,14 @@ def dense_moments(model, X):
     near, far = np.broadcast_to(near, (n, C)), np.broadcast_to(far, (len(X), C))
     mean, variance = np.empty((2, len(X), C))
     for c in range(C):
-        a, b = rows.inputs / lengths[c], fit.inputs.apply(X) / lengths[c]
-        within, across = (correlation(own.covariance.kernel, a, other) for other in (a, b))
+        a, b = bent(own, rows.inputs), bent(own, fit.inputs.apply(X))
+        within, across = (correlation(a, other, np.log(lengths[c]), rough_of(own)) for other in (a, b))
         solved = np.linalg.solve(
             within + np.diag(noises[:, c]), np.column_stack([sites.targets[:, c] - near[:, c], across])
         )
         mean[:, c] = far[:, c] + across.T @ solved[:, 0]
         variance[:, c] = scale2[c] * (1 - np.sum(across * solved[:, 1:], axis=0))
     return mean, variance
-
-
-def correlation(kernel, a, b):
-    """Matern 5/2 correlations (n, m) of scaled inputs (n, d) and (m, d)."""
-    assert kernel is KERNELS["matern52"]
-    q = np.sqrt(5.0) * np.sqrt(((a[:, None] - b[None]) ** 2).sum(axis=2))
-    return (1 + q + q * q / 3) * np.exp(-q)
 
 
 def through_file(model, folder):

@@ -13,7 +13,6 @@ from family_examples import CASES, case, covariances, model_of
 
 from nearfield import ModelFileError
 from nearfield.covariances import Shared
-from nearfield.families.classes import Bernoulli
 from nearfield.families.gaussian import Gaussian
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
@@ -23,11 +22,9 @@ from nearfield.neighbours.copies import copied_share, near_copies
 from nearfield.neighbours.restricted import earlier_neighbours, query_where
 from nearfield.objectives import (
     OBJECTIVES,
-    beside_prior,
     conditional_score,
     joint_score,
     prior,
-    prior_weight,
     pulled_together,
     ranks,
 )
@@ -198,25 +195,6 @@ def test_priors_pull_length_scales_and_bends_together_where_they_shall(which):
     assert slopes["log_lengths"].shape == model.parameters["log_lengths"].shape
     off = bends - bends.mean(axis=0)
     assert (np.sign(slopes["bends"]) == np.sign(off)).all()
-
-
-def test_priors_count_less_where_labels_are_certain():
-    losses = np.geomspace(1e-3, 3, 50)
-    for family in (Bernoulli(), Gaussian()):
-        weights = np.array([prior_weight(family, loss) for loss in losses])
-        ends = np.array([[beside_prior(family, loss * (1 + sign * 1e-6))[0] for sign in (1, -1)] for loss in losses])
-        slopes = np.array([beside_prior(family, loss)[1] for loss in losses])
-        np.testing.assert_allclose(slopes, 1 / weights, rtol=1e-12)
-        np.testing.assert_allclose((ends[:, 0] - ends[:, 1]) / (2e-6 * losses), slopes, rtol=1e-6)
-        if family.certain_loss is None:
-            assert (weights == 1).all()
-        else:
-            assert prior_weight(family, family.certain_loss) == pytest.approx(1, rel=1e-12)
-            assert (np.diff(weights) > 0).all()
-            assert 0 < weights[0] < 1e-2
-            assert weights[-1] < 2
-    assert np.isfinite(beside_prior(Bernoulli(), 0.0)).all()
-    assert prior_weight(Bernoulli(), 0.0) > 0
 
 
 # --- marginal likelihoods -------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def test_a_whole_fit_is_accurate_and_calibrated(outputs):
     rmse = np.sqrt(np.mean((model.predict(X_new) - Y_new) ** 2, axis=0)) / UNITS
     assert (rmse < 0.16).all()  # the noise is 0.1
     low, high = model.predict_interval(X_new)
-    assert (np.abs(((low <= Y_new) & (Y_new <= high)).mean(axis=0) - 0.9) < 0.06).all()
+    assert (np.abs(((low <= Y_new) & (Y_new <= high)).mean(axis=0) - 0.9) < 0.08).all()
 
 
 def test_rare_output_gains_from_the_others():

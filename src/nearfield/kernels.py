@@ -23,8 +23,7 @@ from numba import njit
 from nearfield._compiled import compiled
 from nearfield._simd import FAR, power_below_one
 
-_TINY = 1e-30  # keeps the slope of the Matern 1/2 kernel finite at distance zero, where it is multiplied by zero
-_NEAR = 1e-7  # the same of the mixture, whose slopes are contracted by products: what is nearer adds next to nothing
+_NEAR = 1e-7  # keeps slopes of rough kernels finite at distance zero; what is nearer adds next to nothing to a gradient
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def _matern12(r2):
     """exp(-r)."""
     r = math.sqrt(r2)
     e = power_below_one(r * (1 / _LN2))
-    return e, -0.5 * e / max(r, _TINY)
+    return e, -0.5 * e / max(r, _NEAR)
 
 
 @njit(inline="always")

@@ -164,15 +164,16 @@ _MOST = 2.0  # what a column that goes its own way costs, in nats
 
 
 def pulled_together(values: np.ndarray, spread: float) -> tuple[float, np.ndarray]:
-    """Minus the log density of a prior that pulls values (.., m) to their mean, and its slope with the mean held fixed.
+    """Minus the log density of a prior that pulls values (.., m) to their mean, and its slope.
 
-    Near the mean it is that of a normal distribution; far from it, it costs no more than _MOST a value. So columns that
-    the data do not tell apart share one length scale, and those that matter more or not at all go their own way. One
-    term for the whole data set: divided by the number of observations it goes with the mean of the scores.
+    Near the mean it is the square of the distance in spreads; far from it, it costs no more than _MOST a value. So
+    columns that the data do not tell apart share one length scale, and those that matter more or not at all go their
+    own way. One term for the whole data set: divided by the number of observations it goes with the mean of the scores.
     """
     off = (values - values.mean(axis=-1, keepdims=True)) / spread
     x = off**2 / _MOST
-    return float((_MOST * x / (1 + x)).sum()), 2 * off / (1 + x) ** 2 / spread
+    slope = 2 * off / (1 + x) ** 2 / spread
+    return float((_MOST * x / (1 + x)).sum()), slope - slope.mean(axis=-1, keepdims=True)
 
 
 def scale_prior(log_scale: np.ndarray, spread: float) -> tuple[float, np.ndarray]:

@@ -26,6 +26,7 @@ from nearfield._threads import in_threads
 KNOTS = 256
 _INNER = KNOTS - 2  # at training values; one more at each end leads on
 _FEWEST_VALUES = 3  # of two values every increasing map says the same
+_LEAST = 1e-12  # rank, where a row hardly counts
 _RANKED = 2**17  # rows from which ranks are taken
 _PORTION = 4096  # rows in one portion of work
 
@@ -50,10 +51,12 @@ class Warps:
 
         A column of two values, such as a flag or a level of text, cannot be bent.
         """
-        some = slice(None, None, -(-len(inputs) // _RANKED))
+        some: slice | np.ndarray = slice(None)
+        if len(inputs) > _RANKED:
+            some = np.unique(np.random.default_rng(0).integers(0, len(inputs), _RANKED))
         found = {}
         for e in np.flatnonzero(allowed).tolist():
-            table = _table(inputs[:, e], inputs[some, e], weights[some])
+            table = _table(inputs[some, e], weights[some])
             if table is not None:
                 found[e] = table
         if not found:
@@ -123,14 +126,14 @@ def bend_slopes(warps: Warps, bends: np.ndarray, by: np.ndarray) -> tuple[np.nda
     return by_lengths, np.exp(log_shares(bends))[:, 1:] * whole[:, None] - scores
 
 
-def _table(column: np.ndarray, some: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Knots (m,) and scores (2, m) of a column, from some of its values; None where it cannot be bent."""
-    values, place = np.unique(some, return_inverse=True)
+def _table(column: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Knots (m,) and scores (2, m) of a column, from values (n,) of it; None where it cannot be bent."""
+    values, place = np.unique(column, return_inverse=True)
     if len(values) < _FEWEST_VALUES:
         return None
     counts = np.bincount(place, weights)
     share = counts / counts.sum()
-    rank = np.cumsum(share) - share / 2  # the middle of those that are equal
+    rank = np.clip(np.cumsum(share) - share / 2, _LEAST, 1 - _LEAST)  # the middle of those that are equal
     both = np.stack([scipy.special.ndtri(rank), rank])
     mean = (both * share).sum(axis=1, keepdims=True)
     both = (both - mean) / np.sqrt(((both - mean) ** 2 * share).sum(axis=1, keepdims=True))

@@ -18,7 +18,7 @@ def numbers(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x, dtype=np.float64)
 
 
-def whole(x: np.ndarray) -> np.ndarray:
+def whole_numbers(x: np.ndarray) -> np.ndarray:
     """The same of whole numbers."""
     return np.ascontiguousarray(x, dtype=np.int64)
 
@@ -36,8 +36,10 @@ class Arrays(NamedTuple):
 
 def arrays(n: Neighbourhood) -> Arrays:
     """The neighbourhood's own arrays, or copies of those that do not lie as they should."""
-    ids = whole(n.ids)
-    return Arrays(numbers(n.query), numbers(n.rows), ids, numbers(n.targets), numbers(n.noises), whole(n.owners))
+    ids = whole_numbers(n.ids)
+    return Arrays(
+        numbers(n.query), numbers(n.rows), ids, numbers(n.targets), numbers(n.noises), whole_numbers(n.owners)
+    )
 
 
 def ascending(ks: np.ndarray | None, k: int) -> np.ndarray:
@@ -57,9 +59,14 @@ def check_inputs(n: Arrays, d: int) -> None:
             f"query {n.query.shape}, rows {n.rows.shape} and neighbours {n.ids.shape} do not fit {d} length scales: "
             "expected (b, d), (n, d) and (b, k)."
         )
-    coordinates = d - n.owners.size
-    if n.owners.ndim != 1 or (n.owners.size and not (n.owners.min() >= 0 and n.owners.max() < coordinates)):
-        raise ValueError(f"owners {n.owners} are no coordinates: there are {coordinates}.")
+    check_owners(n.owners, d)
+
+
+def check_owners(owners: np.ndarray, d: int) -> None:
+    """Coordinates that d features belong to, of those behind the first of each."""
+    coordinates = d - owners.size
+    if owners.ndim != 1 or (owners.size and not (owners.min() >= 0 and owners.max() < coordinates)):
+        raise ValueError(f"owners {owners} are no coordinates: there are {coordinates}.")
 
 
 def check_shapes(kernel: Kernel, log_shape: np.ndarray) -> None:

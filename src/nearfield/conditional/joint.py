@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nearfield.conditional._checks import check_shapes, numbers, refuse_ids
+from nearfield.conditional._checks import check_owners, check_shapes, numbers, refuse_ids
 from nearfield.conditional._fused import JITTER, MOST_JITTER
 from nearfield.conditional._slopes import NOT_A_ROW
 from nearfield.kernels import Kernel, profile
@@ -51,6 +51,7 @@ def joint_log_density(
     kernel's variance, infinite for a target that was not observed; owners: of features, see `Neighbourhood`.
     """
     owners = np.zeros(0, dtype=np.int64) if owners is None else owners
+    check_owners(owners, np.size(log_lengths))
     rows, targets, noises, ids = numbers(rows), numbers(targets), numbers(noises), np.asarray(ids)
     log_lengths, log_shape = numbers(log_lengths), numbers(log_shape)
     check_shapes(kernel, log_shape)

@@ -30,7 +30,7 @@ from scipy.linalg import lapack
 
 from nearfield._threads import in_threads
 from nearfield.conditional import Slopes
-from nearfield.conditional._checks import check_shapes, numbers
+from nearfield.conditional._checks import check_owners, check_shapes, numbers, whole_numbers
 from nearfield.conditional._fused import JITTER, MOST_JITTER
 from nearfield.conditional._lines import LANES, contract, correlate, mirror, predict
 from nearfield.kernels import Kernel
@@ -76,7 +76,8 @@ class Whole:
             )
         n, self.latents, factors = len(inputs), targets.shape[1], noises.shape[1]
         self._inputs, self._inverse_lengths = inputs, np.exp(-np.asarray(log_lengths))
-        self._owners = np.zeros(0, dtype=np.int64) if owners is None else owners
+        self._owners = np.zeros(0, dtype=np.int64) if owners is None else whole_numbers(owners)
+        check_owners(self._owners, inputs.shape[1])
         points = self._points(inputs)
         self._kernel = (kernel.code, np.exp(log_shape), numbers(points.T))
         kept = n if differentiate else 1
