@@ -13,6 +13,7 @@ from family_examples import CASES, case, covariances, model_of
 
 from nearfield import ModelFileError
 from nearfield.covariances import Shared
+from nearfield.families.classes import Bernoulli
 from nearfield.families.gaussian import Gaussian
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
@@ -22,9 +23,11 @@ from nearfield.neighbours.copies import copied_share, near_copies
 from nearfield.neighbours.restricted import earlier_neighbours, query_where
 from nearfield.objectives import (
     OBJECTIVES,
+    beside_prior,
     conditional_score,
     joint_score,
     prior,
+    prior_weight,
     pulled_together,
     ranks,
 )
@@ -361,3 +364,17 @@ def test_mistakes_are_named():
         quick(objective="elbo").fit(X, y)
     with pytest.raises(ValueError, match="ordering is 'alphabet'"):
         quick(objective="vecchia", ordering="alphabet").fit(X, y)
+
+
+def test_priors_do_not_outweigh_losses_that_vanish():
+    X = np.zeros((1, 4))
+    for family in (Bernoulli(), Gaussian()):
+        model = Model.initial(family, Shared(find_kernel("auto"), 1, Warps.none(X.shape[1]), 1), MEANS["constant"])
+        weights = [prior_weight(model, loss, 1000.0) for loss in (0.0, 1e-3, 2e-3, 4e-3, 1.0)]
+        expected = [1e-3, 0.25, 0.5, 1.0, 1.0] if family.losses_vanish else [1.0] * 5
+        np.testing.assert_allclose(weights, expected)
+        for loss in (1e-3, 3e-3, 3.999e-3, 5e-3, 1.0):
+            ends = [beside_prior(model, loss * (1 + off), 1000.0)[0] for off in (1e-5, -1e-5)]
+            slope = beside_prior(model, loss, 1000.0)[1]
+            assert (ends[0] - ends[1]) / (2e-5 * loss) == pytest.approx(slope, rel=1e-6)
+            assert slope == pytest.approx(1 / prior_weight(model, loss, 1000.0))

@@ -20,7 +20,7 @@ import scipy.optimize
 
 from nearfield.families import Parameters
 from nearfield.model import AllRows, Model, bounded
-from nearfield.objectives import left_out_score, prior
+from nearfield.objectives import beside_prior, left_out_score, prior
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 from nearfield.training import Run, Schedule
@@ -155,12 +155,13 @@ def loss_of(model: Model, rows: Rows) -> tuple[float, dict[str, np.ndarray], int
     pull = -(1 - share) * weights / weights.sum()
     slopes, _ = scored.slopes(pull)
     value, by_prior = prior(model)
-    loss = float(pull @ scored.values) + value / total
+    loss = float(pull @ scored.values)
     if share:
         loss -= share * together.found.log_density() / len(rows)
+    own, slope = beside_prior(model, loss, total)
     return (
-        loss,
-        {name: by + np.asarray(by_prior.get(name, 0.0)) / total for name, by in slopes.items()},
+        own + value / total,
+        {name: slope * by + np.asarray(by_prior.get(name, 0.0)) / total for name, by in slopes.items()},
         scored.jittered,
     )
 

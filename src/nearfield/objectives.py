@@ -9,6 +9,7 @@ Training maximises the weighted mean of the scores. The first two differ in the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -160,6 +161,7 @@ def ranks(name: str, inputs: np.ndarray, rng: np.random.Generator) -> np.ndarray
 
 
 _LENGTHS, _BENDS = 0.3, 0.5  # spreads of log length scales, and of bends, around their means
+_LEAST = 1e-3  # weight of the priors
 _MOST = 2.0  # what a column that goes its own way costs, in nats
 
 
@@ -199,3 +201,21 @@ def prior(model: Model) -> tuple[float, dict[str, Any]]:
         value, slope = scale_prior(p["log_scale"], model.family.scale_spread)
         parts.append((value, {"log_scale": slope}))
     return sum(value for value, _ in parts), added(*(slopes for _, slopes in parts))
+
+
+def prior_weight(model: Model, loss: float, total: float) -> float:
+    """How much the priors count at that mean loss of observations that count so much in all.
+
+    Losses of labels vanish as labels become certain. Priors, which cost up to a few nats a column, may then not
+    outweigh them: they count as many times as there are nats of loss a column, once at most.
+    """
+    return min(1.0, max(loss * total / model.covariance.d, _LEAST)) if model.family.losses_vanish else 1.0
+
+
+def beside_prior(model: Model, loss: float, total: float) -> tuple[float, float]:
+    """A function of the mean loss, and its slope: the integral of 1 / `prior_weight`.
+
+    Together with the priors as they are, it has its optimum where the loss has it with the priors weighed.
+    """
+    weight = prior_weight(model, loss, total)
+    return loss if weight == 1 else model.covariance.d / total * (1 + math.log(weight)), 1 / weight

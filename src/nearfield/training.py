@@ -17,7 +17,7 @@ import numpy as np
 
 from nearfield.families import Observations, Parameter, Parameters, taken
 from nearfield.model import Model, bounded
-from nearfield.objectives import Objective, Scored, prior
+from nearfield.objectives import Objective, Scored, prior, prior_weight
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 
@@ -306,9 +306,10 @@ def _step(
     pull = -weights / weights.sum()  # the loss is minus the weighted mean of the scores
     slopes, by_neighbours = scored.slopes(pull)
     value, by_prior = prior(model)
+    share = prior_weight(model, -run.progress.scores[-1], total) / total if run.progress.scores else 1 / total
     for name, by in by_prior.items():
-        slopes[name] = slopes[name] + by / total
-    loss = float(pull @ scored.values) + value / total
+        slopes[name] = slopes[name] + by * share
+    loss = float(pull @ scored.values) + value * share
     learned = dict(model.parameters)
     if model.family.state_learned:
         penalty, by_own = model.family.penalty(own_state) or (0.0, 0.0)

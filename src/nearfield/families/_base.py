@@ -212,6 +212,8 @@ class Family(ABC):
     """where they start"""
     scale_spread: float | None = None
     """spread of the half-normal prior on kernel scales, see `objectives.scale_prior`; None for none"""
+    losses_vanish: bool = False
+    """whether losses, minus the scores, vanish as observations become certain, see `objectives.prior_weight`"""
     patient: bool = False
     """whether scores vary so much between observations that progress drowns in the noise; a stage of training then ends
     early only if the score has clearly become worse"""

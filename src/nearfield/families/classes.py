@@ -46,7 +46,7 @@ class Classes(Family):
     kind = "label"
     auxiliaries = tuple(SITES)
     scores = ClassScores
-    patient = True
+    patient = losses_vanish = True
     initial_scale = 3.0  # log odds between -6 and 6
     additive = ("counts",)
 
