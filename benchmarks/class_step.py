@@ -24,6 +24,7 @@ from nearfield.model import Model
 from nearfield.objectives import LEAVE_ONE_OUT
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
+from nearfield.warps import Warps
 
 BATCH, COLUMNS, ROWS = 128, 25, 5000
 
@@ -35,7 +36,7 @@ def prepared(classes: int, auxiliary: str, k: int) -> Callable[[], object]:
     scores = X[:, :classes] + 0.5 * rng.standard_normal((ROWS, classes))
     family = Bernoulli(2, auxiliary) if classes == 2 else OneAgainstAll(classes, auxiliary)
     rows = Rows.of(family, X, family.observe(scores.argmax(axis=1), np.ones(ROWS)))
-    covariance = Shared(find_kernel("matern52"), family.latents, COLUMNS, family.kernel_scales)
+    covariance = Shared(find_kernel("matern52"), family.latents, Warps.none(COLUMNS), family.kernel_scales)
     model = Model.initial(family, covariance, MEANS["constant"], family.initial_mean(rows.observed))
     run = training.Run(model, rows, LEAVE_ONE_OUT, rng)
     which = np.arange(BATCH)
