@@ -270,7 +270,8 @@ def test_info_of_a_kernel_for_each_class(models: dict[str, Path], run: Run, tmp_
     features = {feature["name"]: feature for feature in found["features"]}
     for place, name in enumerate(["x1", "x2", "group=a", "group=b"]):
         lengths, relevance = model.length_scales_[:, place].tolist(), model.feature_relevance_[name]
-        assert features[name] == {"name": name, "relevance": relevance, "length_scales": lengths}
+        bent = dict(zip(("as_it_is", "normal_score", "uniform_score"), model.bends_[place].tolist(), strict=True))
+        assert features[name] == {"name": name, "relevance": relevance, "length_scales": lengths, "bent": bent}
     assert "relevance" in text
     assert "length scale" not in text
 

@@ -302,7 +302,7 @@ def test_a_handful_of_rows(n, likelihood):
 def test_far_from_all_rows_predictions_stay_finite(fitted, far):
     model, y, _ = fitted
     mean, std = model.predict(np.full((1, 2), far), return_std=True)
-    assert 0.1 * y.mean() < mean[0] < 10 * y.mean()
+    assert 0.1 * y.mean() < mean[0] < 50 * y.mean()  # exp(scale^2 / 2) times the usual count
     assert np.isfinite(std[0])
 
 
