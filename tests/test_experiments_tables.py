@@ -88,7 +88,7 @@ def cells(of, wanted):
 def test_univariate_has_both_predictives_beside_the_papers_figures(fits):
     bike, airfoil = cells(univariate, Wanted(["bike", "airfoil"], [0, 1]))
     assert [(task.entry.method, task.split) for task, _ in fits[:4]] == [
-        ("loo-k-learned", 0), ("loo-k-learned", 1), ("loo-k-calibrated", 0), ("loo-k-calibrated", 1),
+        ("loo-k", 0), ("loo-k", 1), ("loo-k-calibrated", 0), ("loo-k-calibrated", 1),
     ]  # fmt: skip
     assert bike == [
         "bike", "0.5000 ± 0.5000", "0.028 / 0.022 (MLL)", "0.500 ± 0.500", "-2.771", "0.500 ± 0.500", "-2.771 (LOO-k)",

@@ -97,7 +97,11 @@ class Model:
         if differentiate and len(warps):
             features = rows.features or rows.featured(warps, ids).features
             assert features is not None
-            given, own = (warps.features(query), features.values, features.ids(ids)), warps.owners
+            if left_out is not None and features.place is None:  # the query is rows that have their features
+                at_query = features.values[left_out.row]
+            else:
+                at_query = warps.features(query)
+            given, own = (at_query, features.values, features.ids(ids)), warps.owners
             neighbourhood = Neighbourhood(*given, targets, sites.noises, own)
         else:
             located = self.coordinates(rows.inputs) if located is None else located

@@ -102,8 +102,10 @@ class Warps:
 
 def log_shares(bends: np.ndarray) -> np.ndarray:
     """Logarithms (w, 3) of the shares of z, q and u."""
-    whole = np.concatenate([np.zeros((len(bends), 1)), bends], axis=1)
-    return whole - scipy.special.logsumexp(whole, axis=1, keepdims=True)
+    whole = np.zeros((len(bends), 3))
+    whole[:, 1:] = bends
+    whole -= whole.max(axis=1, keepdims=True)
+    return whole - np.log(np.exp(whole).sum(axis=1, keepdims=True))
 
 
 def feature_lengths(warps: Warps, log_lengths: np.ndarray, bends: np.ndarray) -> np.ndarray:
