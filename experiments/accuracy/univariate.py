@@ -42,8 +42,8 @@ def _best(metric: str, name: str) -> str:
 
 TABLE = Table(
     "univariate",
-    "RMSE, NLL, CRPS and coverage with a calibrated predictive, the default, and NLL with the plain Gaussian one and metric, the "
-    "paper's",
+    "RMSE, NLL, CRPS and coverage with a calibrated predictive, the default, and NLL with the plain Gaussian one and "
+    "the plain metric, the paper's",
     (
         "data set", "RMSE", "paper's LOO-k / best", "NLL, plain", "paper's LOO-k", "NLL, default", "paper's best",
         "CRPS, default", "paper's best", "90 % interval covers", "k (default)",
