@@ -21,12 +21,12 @@ import pyarrow.parquet
 import pytest
 from cli_runs import Run, failed, runner, short_training, write
 from scipy import stats
+from table_reading import fitted, reader_of
 
 from nearfield import GPRegressor, __version__, metrics, persistence
 from nearfield import cli as cli_module
 from nearfield import table as table_module
 from nearfield.cli import main
-from nearfield.encoding import TableEncoder
 from nearfield.table import read_table
 
 TRAIN, TEST = 300, 120
@@ -258,7 +258,7 @@ def test_rows_of_a_group_are_left_out_together(run: Run, tmp_path: Path, groups:
         options = [part for name in drop for part in ("--drop", name)]
         assert run("fit", train, "--target", "y", "--out", out, "--groups", groups, *options).code == 0
         rows = read_table(train)
-        encoder = TableEncoder.fit(rows, "y", ["id", "plate"])
+        encoder = fitted(rows, "y", ["id", "plate"])
         x, y = encoder.transform(rows), encoder.target_values(rows)
         model = GPRegressor(random_state=0, max_steps=20).fit(x, y, groups=plate if groups == "plate" else groups)
     found = GPRegressor.load(out)
@@ -286,7 +286,7 @@ def test_a_linear_mean(run: Run, tmp_path: Path, train: Path) -> None:
     with short_training():
         result = run("fit", train, "--target", "y", "--drop", "id", "--out", out, "--k", 16, "--mean", "linear")
     assert result.code == 0
-    encoder = GPRegressor.load(out).encoder_
+    encoder = reader_of(out)
     x, y = encoder.transform(read_table(train)), encoder.target_values(read_table(train))
     model = GPRegressor(mean="linear", k=16, max_steps=20, random_state=0).fit(x, y)
     np.testing.assert_array_equal(GPRegressor.load(out).mean_slopes_, model.mean_slopes_)
@@ -426,7 +426,9 @@ def test_a_model_from_python_is_read(run: Run, tmp_path: Path, named: bool) -> N
     assert json.loads(again)["model"] == scored["model"]
     frame.iloc[0, 0] = np.nan
     frame.to_csv(tmp_path / "gap.csv", index=False)
-    failed(run("predict", tmp_path / "m.nearfield", tmp_path / "gap.csv"), repr(columns[0]), "missing")
+    filled = run("predict", tmp_path / "m.nearfield", tmp_path / "gap.csv")
+    assert filled.code == 0
+    assert f"1 values of column {columns[0]!r}, complete in training, are missing" in filled.err
 
 
 def test_evaluate_needs_the_target(files: Files, run: Run, tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ import pyarrow.csv
 import pytest
 from cli_runs import Run, failed, runner, short_training, write
 from scipy import stats
+from table_reading import description, fitted, from_description, reader_of
 
 from nearfield import GPClassifier, GPCountRegressor, GPRegressor, cli
 from nearfield.cli_report import probability_names
-from nearfield.encoding import TableEncoder
 from nearfield.metrics import ClassScores, CountScores, Scores
 from nearfield.table import read_table
 
@@ -263,7 +263,8 @@ def test_info_of_a_kernel_for_each_class(models: dict[str, Path], run: Run, tmp_
     train = make_table(TRAIN, TRAIN)
     shared, x, y, _ = of_python(models["text"], KINDS["text"], train)
     model = GPClassifier(class_kernels="own", k=16, max_steps=20, random_state=0).fit(x, y)
-    model._remember_table(shared._table, shared.encoder_.feature_names)
+    model._encoder, model._described = shared.encoder_, shared._described
+    model._adopt(model._fit)  # names of features
     model.save(tmp_path / "m")
     assert model.length_scales_.shape == (3, 4)
     found, text = json.loads(run("info", tmp_path / "m", "--json").out), run("info", tmp_path / "m").out
@@ -286,7 +287,7 @@ def test_categories_are_classes(run: Run, tmp_path: Path) -> None:
     assert GPClassifier.load(out).classes_.tolist() == ["a", "b"]
     assert json.loads(run("evaluate", out, path, "--json").out)["unseen"] == 0
     of_numbers = pa.table({"x": [1.0, 2.0], "y": pa.array([3, 4]).dictionary_encode()})
-    encoder = TableEncoder.fit(of_numbers, "y", task="auto")
+    encoder = fitted(of_numbers, "y", task="auto")
     assert (encoder.target.task, encoder.target.kind) == ("classification", "whole")
     assert encoder.target_values(of_numbers).tolist() == [3, 4]
 
@@ -437,7 +438,7 @@ def test_intervals_are_not_for_classes(
     ],
 )
 def test_a_damaged_description_of_the_target_is_refused(models: dict[str, Path], change: dict[str, Any]) -> None:
-    good = GPCountRegressor.load(models["exposure"])._table
-    assert TableEncoder.from_json(good).target.given == {"exposure": "hours"}
+    good = description(reader_of(models["exposure"]))
+    assert from_description(good).target.given == {"exposure": "hours"}
     with pytest.raises(ValueError, match="description of its target is damaged"):
-        TableEncoder.from_json(good | change)
+        from_description(good | change)

@@ -14,9 +14,9 @@ import pyarrow.csv
 import pytest
 from cli_runs import Run, failed, runner, short_training, write
 from scipy import stats
+from table_reading import description, fitted, from_description, reader_of
 
 from nearfield import GPRegressor, cli
-from nearfield.encoding import TableEncoder
 from nearfield.families import names_for, tasks
 from nearfield.families.outputs import OUTPUTS
 from nearfield.means import MEANS
@@ -267,8 +267,7 @@ def test_one_target_is_as_ever(tables: dict[str, Path], run: Run, tmp_path: Path
     result = run("fit", train, "--target", "low", "--out", out, "--drop", "id", "--k", 8)
     assert result.code == 0
     assert "87 rows, 3 columns as 5 features, target 'low'\n" in result.out
-    described = GPRegressor.load(out)._table
-    assert set(described) == {"format", "target", "task", "kind", "likelihood", "given", "columns"}
+    assert set(GPRegressor.load(out)._described) == {"target", "task", "kind", "likelihood", "given"}
     assert run("predict", out, tables["test"]).out.startswith("mean,std,lower,upper\n")
     assert set(json.loads(run("evaluate", out, train, "--json").out)) == {"skipped", "rows", "model", "constant"}
     info = json.loads(run("info", out, "--json").out)
@@ -343,11 +342,12 @@ def test_later_tables(models: dict[str, Path], run: Run, tmp_path: Path, monkeyp
 
 
 def test_json_gives_the_same_targets(models: dict[str, Path]) -> None:
-    encoder = TableEncoder.fit(make_table("train"), ["low", "high"], ["id"])
+    encoder = fitted(make_table("train"), ["low", "high"], ["id"])
     assert isinstance(encoder.target, Targets)
     assert encoder.target.names == ["low", "high"]
-    assert TableEncoder.from_json(json.loads(json.dumps(encoder.to_json(), allow_nan=False))) == encoder
-    assert GPRegressor.load(models["default"]).encoder_.target.names == ["low", "high"]
+    again = from_description(json.loads(json.dumps(description(encoder), allow_nan=False)))
+    assert description(again) == description(encoder)
+    assert reader_of(models["default"]).target.names == ["low", "high"]
 
 
 def changed(part: int, **change: object) -> dict[str, Any]:
@@ -378,10 +378,10 @@ def changed(part: int, **change: object) -> dict[str, Any]:
     ],
 )
 def test_a_damaged_description_is_refused(change: dict[str, Any]) -> None:
-    good = TableEncoder.fit(make_table("train"), ["low", "high"], ["id"]).to_json()
-    assert TableEncoder.from_json(good | changed(0)).target.names == ["low", "high"]
+    good = description(fitted(make_table("train"), ["low", "high"], ["id"]))
+    assert from_description(good | changed(0)).target.names == ["low", "high"]
     with pytest.raises(ValueError, match="description of"):
-        TableEncoder.from_json(good | change)
+        from_description(good | change)
 
 
 @pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
@@ -389,9 +389,7 @@ def test_a_description_of_other_targets_than_the_model_has(
     models: dict[str, Path], tables: dict[str, Path], run: Run, tmp_path: Path
 ) -> None:
     model, out = GPRegressor.load(models["default"]), tmp_path / "m"
-    several = model._table
-    one = {name: value for name, value in several.items() if name != "targets"} | several["targets"][0]
-    model._table = one
+    model._described = model._described["targets"][0]
     model.save(out)
     for command in (["info", out], ["predict", out, tables["test"]], ["evaluate", out, tables["test"]]):
         failed(run(*command), "it predicts 2 targets, but its table has 1", "damaged")

@@ -65,7 +65,7 @@ def forgeable():
         (lambda h, a: h["estimator"].pop("name"), "'name' is missing"),
         (lambda h, a: h["estimator"].update(parameters=[]), "'parameters' should be dict"),
         (lambda h, a: h["estimator"].update(columns=["a"]), "column names do not fit"),
-        (lambda h, a: h["estimator"].update(columns=[1, 2, 3]), "column names do not fit"),
+        (lambda h, a: h["estimator"].update(columns=[1, 2, 3]), "column names are no names"),
         (lambda h, a: h.pop("estimator"), "'estimator' is missing"),
         (lambda h, a: h.pop("summary"), "'summary' is missing"),
         (lambda h, a: h.update(target=[]), "'target' should be dict"),

@@ -351,12 +351,9 @@ def test_data_frames_and_column_names(frame):
     renamed = frame({"depth": X[:, 0], "sped": X[:, 1], "angle": X[:, 2]})
     with pytest.raises(ValueError, match=r"(?s)unseen at fit time:\n- sped\n.*yet now missing:\n- speed"):
         model.predict(renamed)
-    text = frame({"depth": X[:, 0], "speed": ["fast"] * len(X), "angle": X[:, 2]})
-    with pytest.raises(ValueError, match=r"column 'speed' is not numeric .*'fast'"):
-        quick().fit(text, y)
-    gaps = frame({"depth": X[:, 0], "speed": np.where(np.arange(len(X)) < 3, np.nan, X[:, 1]), "angle": X[:, 2]})
-    with pytest.raises(ValueError, match=r"NaN: column 'speed' has 3 missing or infinite values in 300 rows"):
-        quick().fit(gaps, y)
+    reordered = frame({"speed": X[:, 1], "depth": X[:, 0], "angle": X[:, 2]})
+    with pytest.raises(ValueError, match="same order"):
+        model.predict(reordered)
 
 
 def test_nullable_and_boolean_columns_of_pandas_are_numbers():
@@ -364,12 +361,6 @@ def test_nullable_and_boolean_columns_of_pandas_are_numbers():
     table = pd.DataFrame({"a": X[:, 0], "n": pd.array(np.arange(300) % 5, dtype="Int64"), "b": X[:, 1] > 0})
     plain = np.column_stack([X[:, 0], np.arange(300) % 5, X[:, 1] > 0]).astype(float)
     np.testing.assert_array_equal(quick(k=16).fit(table, y).predict(table), quick(k=16).fit(plain, y).predict(plain))
-    table.loc[3, "n"] = pd.NA
-    with pytest.raises(ValueError, match="NaN: column 'n' has 1 missing"):
-        quick().fit(table, y)
-    dates = table.assign(n=pd.Timestamp("2020-01-01"))
-    with pytest.raises(ValueError, match="column 'n' is not numeric"):
-        quick().fit(dates, y)
 
 
 # --- scikit-learn ---------------------------------------------------------------------------------------------------

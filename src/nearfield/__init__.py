@@ -5,11 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nearfield.encoding import TableEncoder
     from nearfield.estimators import GPClassifier, GPCountRegressor, GPRegressor, TrainingRowsWarning
     from nearfield.persistence import ModelFileError
 
 __version__ = "0.1.0"
-__all__ = ["GPClassifier", "GPCountRegressor", "GPRegressor", "ModelFileError", "TrainingRowsWarning", "__version__"]
+__all__ = [
+    "GPClassifier",
+    "GPCountRegressor",
+    "GPRegressor",
+    "ModelFileError",
+    "TableEncoder",
+    "TrainingRowsWarning",
+    "__version__",
+]
 
 _HOMES = {
     "GPClassifier": "nearfield.estimators",
@@ -17,6 +26,7 @@ _HOMES = {
     "GPRegressor": "nearfield.estimators",
     "TrainingRowsWarning": "nearfield.estimators",
     "ModelFileError": "nearfield.persistence",
+    "TableEncoder": "nearfield.encoding",
 }
 
 

@@ -16,10 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from nearfield.table import NULL_VALUES, TableError
-
-MISSING = "(missing)"
-"""The level of a text cell without a value."""
+from nearfield.columns import MISSING, TableError
+from nearfield.table import NULL_VALUES
 
 _NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
 _DAY = 86_400e6  # microseconds

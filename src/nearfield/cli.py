@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from nearfield.cli_report import Report
-    from nearfield.encoding import TableEncoder
+    from nearfield.reading import TableReader
     from nearfield.target import Target, Targets
 
 BAD_INPUT, UNEXPECTED, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
@@ -147,7 +147,7 @@ def fit(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and warnings only.")] = False,
 ) -> None:
     """Fit a model to a table and write it to one file. The file contains the training rows."""
-    from nearfield.encoding import TableEncoder, group_labels
+    from nearfield.reading import group_labels, training_table
     from nearfield.table import check_writable, read_table
 
     neighbours = parse_k(k)
@@ -164,23 +164,20 @@ def fit(
     rows = read_table(table)
     together = {} if groups is None else {"groups": group_labels(rows, groups)}
     unused = [*(drop or ()), *([groups] if groups not in (None, "auto") else [])]
-    encoder, x, values, beside = TableEncoder.fit_transform(
-        rows, target, unused, task=asked, likelihood=family, given=given
-    )
-    if together and not _takes_groups(encoder.target.estimator):
-        raise UserError(f"--groups goes with a regression, not with {encoder.target.task}: leave it out.")
-    y, n = encoder.target.as_labels(values), int(encoder.target.known(values).sum())
-    settings = _settings(encoder.target, predictive, outputs)
-    remarks = [encoder.target.remark(y)] if task == "auto" and likelihood is None else []
+    parts = training_table(rows, target, unused, task=asked, likelihood=family, given=given)
+    own = parts.target
+    if together and not _takes_groups(own.estimator):
+        raise UserError(f"--groups goes with a regression, not with {own.task}: leave it out.")
+    y, n = own.as_labels(parts.y), int(own.known(parts.y).sum())
+    settings = _settings(own, predictive, outputs)
+    remarks = [own.remark(y)] if task == "auto" and likelihood is None else []
     if n < len(y):
         remarks.append(f"{len(y) - n:,} of {len(y):,} rows have none of the targets and are left out.")
-    for remark in filter(None, [] if quiet else remarks):
-        print(f"nearfield: note: {remark}", file=sys.stderr)
     estimator = _estimator(
-        encoder.target.estimator,
+        own.estimator,
         kernel=kernel,
         metric=metric,
-        warp=bent_columns(warp, straight, encoder.feature_names),
+        warp=bent_columns(warp, straight),
         mean=mean,
         k=neighbours,
         random_state=seed,
@@ -190,15 +187,18 @@ def fit(
     )
     _collect()
     with _user_errors():
-        estimator.fit(x, y, **beside, **together)
-    estimator._remember_table(encoder.to_json(), encoder.feature_names)
+        estimator.fit(parts.columns, y, **parts.beside, **together)
+    estimator._described = own.to_json()
+    for remark in filter(None, [] if quiet else remarks):
+        print(f"nearfield: note: {remark}", file=sys.stderr)
     from nearfield import TrainingRowsWarning  # here, not above: mistakes in the table need not wait for the model
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TrainingRowsWarning)  # said below
         estimator.save(out)
     if not quiet:
-        size = f"{n:,} rows, {len(encoder.columns)} columns as {x.shape[1]} features"
+        encoder = estimator.encoder_
+        size = f"{n:,} rows, {len(encoder.needed)} columns as {len(encoder.feature_names)} features"
         classes = f" of {len(estimator.classes_)} classes" if hasattr(estimator, "classes_") else ""
         print(f"{size}, target{'s' if len(target) > 1 else ''} {', '.join(map(repr, target))}{classes}")
         print(estimator.summary_)
@@ -333,22 +333,21 @@ class _Saved:
     """A model file, read once: how its table becomes features is known at once, so that mistakes are found before the
     model has to be loaded."""
 
-    encoder: TableEncoder
-    """how the model's table was encoded; of a model saved in Python, a table of numbers with its columns"""
+    encoder: TableReader
+    """what the model needs of a table"""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise UserError(f"The model {path} {'is not a file' if path.exists() else 'does not exist'}.")
-        from nearfield.encoding import TableEncoder
         from nearfield.migration import migrated_sections
         from nearfield.persistence import ModelReader, naming_file
+        from nearfield.reading import TableReader
 
         self.path = path
         with _user_errors(), ExitStack() as until_read, naming_file(path):
             self.file = until_read.enter_context(ModelReader(path))
             sections = migrated_sections(self.file.version, self.file.header)
-            of_table = "table" in sections
-            self.encoder = TableEncoder.from_json(sections["table"]) if of_table else TableEncoder.of_arrays(sections)
+            self.encoder = TableReader.of_sections(sections)
             self.name, self.version = sections["estimator"].get("name"), self.file.version
             until_read.pop_all()
 
@@ -384,7 +383,7 @@ class _Saved:
 
 
 def _blocks(
-    path: Path, encoder: TableEncoder, rows: int | None, further: list[str], progress: bool = True
+    path: Path, encoder: TableReader, rows: int | None, further: list[str], progress: bool = True
 ) -> Iterator[tuple[pa.Table, np.ndarray, int]]:
     """Blocks of a table, their features (n, d) and the number of their first row; one warning at the end."""
     from tqdm import tqdm
@@ -436,7 +435,7 @@ def _user_errors() -> Iterator[None]:
 
 def _report(error: BaseException) -> int:
     """Print one line for `error` and return the exit code."""
-    from nearfield.table import TableError
+    from nearfield.columns import TableError
 
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return _fail("interrupted", INTERRUPTED)

@@ -19,18 +19,13 @@ def parse_k(text: str | None) -> int | str | None:
     return int(text)
 
 
-def bent_columns(warp: bool | None, straight: list[str] | None, names: list[str]) -> bool | list[int] | None:
-    """Which features may be bent: numbers of them where some may not, else the flag as it was given."""
+def bent_columns(warp: bool | None, straight: list[str] | None) -> bool | dict[str, bool] | None:
+    """Which columns may be bent: all but some, else the flag as it was given."""
     if not straight:
         return warp
     if warp is False:
         raise UserError("--no-warp keeps every column as it is: leave out --straight, or --no-warp.")
-    from nearfield.validation import nearest_name
-
-    for name in straight:
-        if name not in names:
-            raise UserError(f"--straight {name!r} is no feature.{nearest_name(name, names)}")
-    return [number for number, name in enumerate(names) if name not in straight]
+    return dict.fromkeys(straight, False)
 
 
 def check_targets(

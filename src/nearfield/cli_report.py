@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nearfield.encoding import TableEncoder
+from nearfield.columns import Features
 from nearfield.families import Family
 from nearfield.heads.outputs import joint_scores
+from nearfield.reading import TableReader
 from nearfield.target import Target, Targets, shown_labels
 
 Given = Mapping[str, np.ndarray]
@@ -68,7 +69,7 @@ class NumberReport:
 
     def score(self, x: np.ndarray, y: np.ndarray, given: Given) -> None:
         sums = _sums(self.family)
-        self.scores += sums.of(y, self.model.predict_dist(x, **given))
+        self.scores += sums.of(y, self.model.predict_dist(Features(x), **given))
         self.baseline += sums.of(y, self.family.baseline_distribution(self._constant, len(y), given))
 
     def result(self) -> dict[str, Any]:
@@ -103,7 +104,7 @@ class OutputsReport:
         }
 
     def score(self, x: np.ndarray, y: np.ndarray, given: Given) -> None:
-        dist, correlation = self.model._joint(x)  # one sweep
+        dist, correlation = self.model._joint(Features(x))  # one sweep
         constant = self.family.baseline_distribution(self._constant, len(y), given)
         for p, there in enumerate(~np.isnan(y).T):
             if there.any():
@@ -162,7 +163,7 @@ class ClassReport:
     def predictions(
         self, x: np.ndarray, given: Given, coverage: float | None, levels: Sequence[float]
     ) -> dict[str, Any]:
-        p = self.model.predict_proba(x)
+        p = self.model.predict_proba(Features(x))
         names = probability_names(self._labels)
         predicted = [self._labels[place] for place in p.argmax(axis=1)]
         return {"prediction": predicted} | {name: p[:, place] for place, name in enumerate(names)}
@@ -173,7 +174,7 @@ class ClassReport:
         self.unseen += int((~seen).sum())
         if seen.any():
             sums, n = _sums(self.family), int(seen.sum())
-            self.scores += sums.of(place[seen], self.model.predict_proba(x[seen]))
+            self.scores += sums.of(place[seen], self.model.predict_proba(Features(x[seen])))
             self.baseline += sums.of(place[seen], self.family.baseline_distribution(self._constant, n, given))
 
     def result(self) -> dict[str, Any]:
@@ -245,7 +246,7 @@ def _summaries(
     """Mean, std, ends of the interval and quantiles of the predictions for x (m, d): (m,) each, or (m, P)."""
     if coverage is None:
         coverage = inspect.signature(model.predict_interval).parameters["coverage"].default
-    dist = model.predict_dist(x, **given)  # once: the neighbours are most of the work
+    dist = model.predict_dist(Features(x), **given)  # once: the neighbours are most of the work
     lower, upper = dist.interval(coverage)
     found = {"mean": dist.mean(), "std": dist.std(), "lower": lower, "upper": upper}
     return found | {f"q{level:g}": dist.ppf(level) for level in levels}
@@ -295,7 +296,7 @@ def _score_line(label: str, model: float, constant: float, spec: str) -> str:
 _SHARES = ("as_it_is", "normal_score", "uniform_score")
 
 
-def describe(model: Any, encoder: TableEncoder) -> dict[str, Any]:
+def describe(model: Any, reader: TableReader) -> dict[str, Any]:
     """What `nearfield info` tells of a model."""
     relevances = model.feature_relevance_.values()  # in the order of the features, whatever they are called
     lengths = model.length_scales_.T.tolist()  # (d,), or (d, Q) of several kernels
@@ -303,18 +304,18 @@ def describe(model: Any, encoder: TableEncoder) -> dict[str, Any]:
     features = [
         {"name": name, "relevance": float(relevance), key: length, "bent": dict(zip(_SHARES, shares, strict=True))}
         for name, relevance, length, shares in zip(
-            encoder.feature_names, relevances, lengths, model.bends_.tolist(), strict=True
+            model.encoder_.feature_names, relevances, lengths, model.bends_.tolist(), strict=True
         )
     ]
     return {
-        "task": encoder.target.task,
+        "task": reader.target.task,
         "estimator": type(model).__name__,
         "kernel": model.summary_.kernel,
         **({} if model.smoothness_ is None else {"smoothness": model.smoothness_}),
         "k": model.k_,
         "predictive": model.summary_.predictive,
         "rows": model.n_rows_,
-        **report_on(model, encoder.target).description(),
+        **report_on(model, reader.target).description(),
         "features": sorted(features, key=lambda feature: -feature["relevance"]),
         "summary": model.summary_.as_dict(),
     }

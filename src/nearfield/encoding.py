@@ -1,54 +1,62 @@
-"""What a model remembers of its training table, so that every later table becomes the same numbers.
+"""Tables become numbers: what an encoder remembers of its training table, so that every later one becomes the same.
 
     in the training table            in the model
     -------------------------------  --------------------------------------------------------------------------
-    integers, floats, decimals       one feature
+    numbers                          one feature
     true / false                     one feature, 1 / 0
-    dates and timestamps             one feature, days since 1970-01-01 (UTC where a zone is given)
+    dates and times                  days since 1970-01-01 (UTC where a zone is given), and sine and cosine of the hour,
+                                     the weekday and the day of the year where the training rows span them
+    durations                        one feature, days
     missing in any of those          the median of the training rows, and one more feature "<column>_missing", 1 / 0
-    text, categories                 one feature "<column>=<level>" for each level, 1 / 0; "(missing)" is a level
-    no name, or not one value        left out, with a warning (a row index that pandas wrote has no name)
+    text, categories                 up to 64 levels: one feature "<column>=<level>" for each, 1 / 0; "(missing)" is one
+                                     more: mean of the target at the level and logarithm of how often it was seen
+    nearly as many levels as rows    left out, with a warning: names of rows
+    no value at all                  left out, with a warning
 
-Later tables may have their columns in any order and further ones besides. A level that training did not see is all
-zeros, and a missing value in a column that had none is the median; both are counted in one warning.
+The mean of the target at a level is drawn towards that of all rows, the more the fewer rows have the level. A training
+row gets the mean of rows in other folds, so that its own target has no part in it: `fit_transform` and `transform` then
+differ.
+
+Later tables may have further columns, and a level that training did not see is all zeros, or the mean of all rows. A
+missing value in a column that had none is the median. Both are counted in one warning.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from nearfield.cells import (
+from nearfield.columns import (
     MISSING,
-    READERS,
-    Cells,
-    Floats,
-    Text,
-    is_empty,
-    is_number,
-    is_text,
-    odd_among_numbers,
-    opened,
-    refuse,
-    texts,
+    ArrayColumns,
+    Coded,
+    Columns,
+    FrameColumns,
+    TableError,
+    TableWarning,
+    check_names,
+    is_arrow,
+    is_frame,
 )
-from nearfield.table import TableError, TableWarning, require_columns
-from nearfield.target import NUMBER, Target, Targets, target_from_json, target_of, target_of_arrays
+from nearfield.rules import Rule, cycles_of, means_of
+from nearfield.validation import check_choice, column_numbers
 
 MAX_LEVELS = 64
-"""Text columns with more levels than this are refused: they are names or free text rather than categories."""
+"""Text columns with more levels than this become means of the target."""
 
-_FORMAT = 1  # of the JSON form
-_UNNAMED = ("", "__index_level_0__")  # a row index that pandas wrote to CSV, to Parquet
+_ID_LIKE = 0.9  # levels over rows of a column that names its rows
+_MEDIAN_ROWS = 2**17  # from which the median of a complete column is taken
+_BLOCK = 2**16  # rows that are looked at at once
+_FORMATS = (1, 2)  # of the JSON form; it is written in the last
+TARGET_TYPES = ("auto", "number", "class")
 
 
 @dataclass
@@ -65,302 +73,290 @@ class Tally:
         pairs = [(unseen, self.unseen), (imputed, self.imputed)]
         said = [phrase.format(n, column) for phrase, counts in pairs for column, n in counts.items() if n]
         if said:
-            warnings.warn("; ".join(said) + ".", TableWarning, stacklevel=3)
+            warnings.warn("; ".join(said) + ".", TableWarning, stacklevel=4)
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column of the training table."""
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """Turns tables with text, categories, dates and gaps into numbers: see the table above.
 
-    name: str
-    kind: str
-    """number, flag, date or text"""
-    median: float = 0.0
-    indicator: bool = False
-    """whether missing values have a feature of their own"""
-    levels: tuple[str, ...] = ()
+    Parameters
+    ----------
+    categorical_features : "from_dtype": text and categories; or names, numbers or a mask (d,) of the columns whose
+        values are levels, numbers too.
+    target_type : what y is, for text with many levels: "number", "class", or "auto".
 
-    @property
-    def features(self) -> list[str]:
-        """Names of the features it becomes."""
-        if self.kind == "text":
-            return [f"{self.name}={level}" for level in self.levels]
-        return [self.name, f"{self.name}_missing"] if self.indicator else [self.name]
+    Attributes
+    ----------
+    rules_ : what is remembered of each column.
+    n_features_in_, feature_names_in_ : as in scikit-learn.
+    """
 
-    def encode(self, cells: Any, out: Floats, tally: Tally) -> None:
-        """Fill `out` (n, len(features)), which is zero, with what the parsed cells (n) become."""
-        if self.kind == "text":
-            index = pc.index_in(cells, value_set=pa.array(self.levels, pa.large_string()))
-            level = pc.fill_null(index, -1).to_numpy()
-            known = np.flatnonzero(level >= 0)
-            out[known, level[known]] = 1.0
-            tally.unseen[self.name] += len(level) - len(known)
-            return
-        missing = np.isnan(cells)
-        if missing.any() and math.isnan(self.median):
-            raise TableError(
-                f"Column {self.name!r} has {int(missing.sum())} missing values, but the model was fitted to complete "
-                "arrays: fill them in."
-            )
-        out[:, 0] = np.where(missing, self.median, cells)
-        if self.indicator:
-            out[:, 1] = missing
-        else:
-            tally.imputed[self.name] += int(missing.sum())
+    rules_: tuple[Rule, ...]
 
+    def __init__(self, categorical_features: Any = "from_dtype", target_type: str = "auto") -> None:
+        self.categorical_features = categorical_features
+        self.target_type = target_type
 
-def parsed(kind: str, name: str, values: Cells, first_row: int = 1) -> Any:
-    """The cells (n) of a column of that kind: text without nulls, or numbers with NaN where missing."""
-    label = f"Column {name!r}"
-    return texts(values, label) if kind == "text" else READERS[kind](values, label, first_row)
+    # --- scikit-learn's surface -------------------------------------------------------------------------------------
 
+    def fit(self, X: Any, y: Any = None) -> TableEncoder:
+        """Learn from a table X (n, d) what its columns become; y (n,) or (n, P) is needed for text with many levels."""
+        self.fit_transform(X, y)
+        return self
 
-def group_labels(table: pa.Table, groups: str) -> str | np.ndarray:
-    """What `GPRegressor.fit` takes as groups: the word auto, or a number (n,) for each label in the column `groups`."""
-    if groups == "auto":
-        return groups
-    require_columns([groups], table.column_names, "The column of --groups")
-    label = f"Column {groups!r}, of groups,"
-    labels = texts(table.column(groups), label)
-    refuse(labels, pc.equal(labels, MISSING), label, 1, "a label")
-    return np.asarray(labels.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False))
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
+        """The same, and the features (n, m) of the training rows."""
+        check_choice("target_type", self.target_type, TARGET_TYPES)
+        columns = columns_of(self, X, reset=True)
+        if y is not None:
+            check_consistent_length(columns, y)
+        return self.learn(columns, None if y is None else _target(y, self.target_type))
 
+    def transform(self, X: Any) -> np.ndarray:
+        """The features (n, m) of a table with the same columns."""
+        check_is_fitted(self)
+        return self.encode(columns_of(self, X, reset=False))
 
-@dataclass(frozen=True)
-class TableEncoder:
-    """Turns tables into arrays, the way it was learned on the training table."""
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the features."""
+        check_is_fitted(self)
+        own = getattr(self, "feature_names_in_", np.array([rule.name for rule in self.rules_], dtype=object))
+        if input_features is not None and list(input_features) != list(own):
+            raise ValueError(f"input_features is not equal to feature_names_in_, or not of length {len(own)}.")
+        return np.array(self.feature_names, dtype=object)
 
-    target: Target | Targets
-    columns: tuple[Column, ...]
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = True
+        return tags
 
-    @classmethod
-    def fit(
-        cls,
-        table: pa.Table,
-        target: str | Sequence[str],
-        drop: Collection[str] = (),
-        *,
-        task: str = NUMBER,
-        likelihood: str | None = None,
-        given: Mapping[str, str] = MappingProxyType({}),
-    ) -> TableEncoder:
-        """Decide for each column of `table`, but the target or targets and those in `drop`, which features it becomes.
-
-        The task is one that a family names, or "auto", the likelihood a family of it, by default the first; `given` are
-        columns that the target is counted against, such as an exposure, which are no features.
-        """
-        return cls.fit_transform(table, target, drop, task=task, likelihood=likelihood, given=given)[0]
-
-    @classmethod
-    def fit_transform(
-        cls,
-        table: pa.Table,
-        target: str | Sequence[str],
-        drop: Collection[str] = (),
-        *,
-        task: str = NUMBER,
-        likelihood: str | None = None,
-        given: Mapping[str, str] = MappingProxyType({}),
-    ) -> tuple[TableEncoder, Floats, np.ndarray, dict[str, Floats]]:
-        """The same, and what the table becomes: features (n, d), the target's values, and what is given beside it.
-
-        Every cell is parsed once.
-        """
-        if table.num_rows == 0:
-            raise TableError("The table has no rows.")
-        targets = [target] if isinstance(target, str) else list(target)
-        asked = target_of(targets, task, likelihood, given)
-        asked.require_values(table.column_names)
-        asked.require(table.column_names)
-        require_columns(drop, table.column_names, "A column to drop")
-        apart = dict.fromkeys(targets, "the target" if len(targets) == 1 else "one of the targets")
-        for what, name in given.items():
-            if name in apart:
-                raise TableError(f"Column {name!r} is {apart[name]}; it cannot be the {what} as well.")
-            apart[name] = f"the {what}"
-        for name, what in apart.items():
-            if name in drop:
-                raise TableError(f"Column {name!r} is {what}; it cannot be dropped.")
-        columns = {name: table.column(name) for name in table.column_names if name not in apart and name not in drop}
-        usable = _usable(columns)
-        if not usable:
-            raise TableError(f"The table has no columns to predict {', '.join(map(repr, targets))} from.")
-        learned, y, beside = asked.learned(table)
-        kinds = {name: _kind(name, values.type) for name, values in usable.items()}
-        cells = {name: parsed(kind, name, usable[name]) for name, kind in kinds.items()}
-        encoder = cls(learned, tuple(_learn(name, kind, usable[name], cells[name]) for name, kind in kinds.items()))
-        return encoder, encoder._encoded(cells, table.num_rows, Tally()), y, beside
-
-    @classmethod
-    def of_arrays(cls, sections: dict[str, Any]) -> TableEncoder:
-        """For a model that was fitted to arrays in Python, from the sections of its file: its columns, all of numbers.
-
-        Columns without names are called x0, x1, ..; a target without one y, or y0, y1, ..
-        """
-        names, d = sections["estimator"].get("columns"), sections.get("summary", {}).get("columns")
-        if names is None and isinstance(d, int):
-            names = [f"x{i}" for i in range(d)]
-        if not isinstance(names, list) or len(set(map(str, names))) < len(names):
-            raise ValueError("The model's description of its columns is damaged, or names one twice.")
-        columns = tuple(Column(str(name), "number", median=math.nan) for name in names)
-        return cls(target_of_arrays(sections), columns)
-
-    def with_targets(self, names: Sequence[str]) -> TableEncoder:
-        """The same with other names of the columns that hold the target or targets."""
-        if not names:
-            return self
-        if len(names) != len(self.target.names):
-            raise TableError(f"{len(names)} targets are named; the model has {len(self.target.names)}.")
-        return TableEncoder(self.target.renamed(names), self.columns)
+    # --- for estimators and the command line ------------------------------------------------------------------------
 
     @property
     def feature_names(self) -> list[str]:
         """Names of the columns of the array that `transform` gives."""
-        return [feature for column in self.columns for feature in column.features]
+        return [feature for rule in self.rules_ for feature in rule.features]
 
     @property
-    def column_names(self) -> list[str]:
-        """Names of the table's columns that are used, without the target."""
-        return [column.name for column in self.columns]
+    def owners(self) -> np.ndarray:
+        """The number of the column (m,) that each feature comes from."""
+        return np.repeat(np.arange(len(self.rules_)), [len(rule.features) for rule in self.rules_])
 
-    def check_columns(self, names: Collection[str], *, target: bool = False) -> None:
-        """Raise TableError unless all columns needed, and with `target` the target too, are among `names`."""
-        if target:
-            self.target.require_values(names)
-        self.target.require(names)
-        self._check_features(names)
+    @property
+    def needed(self) -> list[str]:
+        """Names of the columns that are used."""
+        return [rule.name for rule in self.rules_ if rule.kind != "unused"]
 
-    def _check_features(self, names: Collection[str]) -> None:
-        require_columns(self.column_names, names, "A column of the training table")
+    def learn(
+        self, columns: Columns, target: np.ndarray | None = None, counted: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Learn from columns, and the features (n, m) that they become.
 
-    def transform(self, table: pa.Table | pa.RecordBatch, first_row: int = 1, tally: Tally | None = None) -> Floats:
-        """The features of `table`, (n, d).
-
-        For one block of many, `first_row` is the number of its first row and `tally` counts over all of them; the
-        caller then calls `tally.warn()` at the end.
+        target: (n, P) what means of levels are taken of; counted: (n, P) how much each entry counts.
         """
-        self._check_features(table.schema.names)
-        table = _as_table(table)
-        own = Tally() if tally is None else tally
-        cells = {c.name: parsed(c.kind, c.name, opened(table.column(c.name)), first_row) for c in self.columns}
-        out = self._encoded(cells, table.num_rows, own)
-        if tally is None:
-            own.warn()
+        chosen = _chosen(self.categorical_features, columns.names)
+        matrix = None if chosen else _complete(columns)
+        self.n_features_in_ = len(columns.names)
+        if matrix is not None:
+            some = matrix[:: -(-len(matrix) // _MEDIAN_ROWS)]
+            self.rules_ = tuple(Rule(n, "number", float(np.median(some[:, e]))) for e, n in enumerate(columns.names))
+            return matrix
+        if target is None:
+            target = np.zeros((len(columns), 0))
+        counted = np.ones(target.shape) if counted is None else counted
+        found = [_learned(columns, name, name in chosen, target, counted) for name in columns.names]
+        self.rules_ = tuple(rule for rule, _ in found)
+        _warn_of_unused([rule.name for rule, values in found if rule.kind == "unused" and values is None], "no value")
+        _warn_of_unused(
+            [rule.name for rule, values in found if rule.kind == "unused" and values is not None],
+            "as many different values as rows, or nearly so (they seem to name the rows)",
+        )
+        if not self.feature_names:
+            raise TableError("The table has no columns to predict from.")
+        out = np.zeros((len(columns), len(self.feature_names)))
+        self._fill(out, [values for _, values in found], Tally())
         return out
 
-    def _encoded(self, cells: dict[str, Any], n: int, tally: Tally) -> Floats:
-        """The features (n, d) of parsed cells."""
-        out = np.zeros((n, len(self.feature_names)))
+    def encode(self, columns: Columns) -> np.ndarray:
+        """The features (n, m) of columns; what had to be filled in is counted, or told."""
+        matrix = columns.matrix()
+        if matrix is not None and matrix.shape[1] == len(self.rules_) and all(rule.plain for rule in self.rules_):
+            complete = _complete(columns)
+            if complete is not None:
+                return complete
+        tally = Tally() if columns.tally is None else columns.tally
+        used = [(rule, None if rule.kind == "unused" else _read(columns, rule)) for rule in self.rules_]
+        out = np.zeros((len(columns), len(self.feature_names)))
+        self._fill(out, [values for _, values in used], tally)
+        if columns.tally is None:
+            tally.warn()
+        return out
+
+    def _fill(self, out: np.ndarray, values: Sequence[Any], tally: Tally) -> None:
         start = 0
-        for column in self.columns:
-            stop = start + len(column.features)
-            column.encode(cells[column.name], out[:, start:stop], tally)
+        for rule, own in zip(self.rules_, values, strict=True):
+            stop = start + len(rule.features)
+            if stop > start:
+                unseen, imputed = rule.encode(own, out[:, start:stop])
+                tally.unseen[rule.name] += unseen
+                tally.imputed[rule.name] += imputed
             start = stop
-        return out
 
-    def target_values(self, table: pa.Table | pa.RecordBatch, first_row: int = 1) -> np.ndarray:
-        """The target (n,): numbers, NaN where missing; or labels as objects, None where missing; targets (n, P)."""
-        self.target.require_values(table.schema.names)
-        return self.target.values(_as_table(table), first_row)
+    @classmethod
+    def of_numbers(cls, names: Sequence[str]) -> TableEncoder:
+        """For a model of complete arrays whose medians nobody knows."""
+        encoder = cls()
+        encoder.rules_ = tuple(Rule(str(name), "number", float("nan")) for name in names)
+        encoder.n_features_in_ = len(encoder.rules_)
+        return encoder
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able description, for the model file."""
-        columns = [
-            {"name": c.name, "kind": c.kind, "median": c.median, "indicator": c.indicator, "levels": list(c.levels)}
-            for c in self.columns
-        ]
-        return {"format": _FORMAT, **self.target.to_json(), "columns": columns}
+        return {"format": _FORMATS[-1], "columns": [rule.to_json() for rule in self.rules_]}
 
     @classmethod
     def from_json(cls, data: Any) -> TableEncoder:
-        """The inverse of `to_json`; ValueError if `data` is anything else."""
-        if not isinstance(data, dict) or data.get("format") != _FORMAT:
-            raise ValueError(f"The model's description of its table is not of format {_FORMAT}.")
+        """The inverse of `to_json`, whatever else is in `data`; ValueError if it is anything else."""
+        if not isinstance(data, dict) or data.get("format") not in _FORMATS:
+            raise ValueError(f"The model's description of its table is not of format {_FORMATS[-1]}.")
         columns = data.get("columns")
-        targets = "targets" in data or isinstance(data.get("target"), str)
-        if not targets or not isinstance(columns, list) or not columns:
-            raise ValueError("The model's description of its table lacks the target or the columns.")
-        encoder = cls(target_from_json(data), tuple(map(_column_from_json, columns)))
-        apart = [*encoder.target.names, *encoder.target.columns]
-        if len({*apart, *encoder.column_names}) < len(apart) + len(columns):
+        if not isinstance(columns, list) or not columns:
+            raise ValueError("The model's description of its table lacks the columns.")
+        encoder = cls()
+        encoder.rules_ = tuple(map(Rule.from_json, columns))
+        encoder.n_features_in_ = len(encoder.rules_)
+        if len({rule.name for rule in encoder.rules_}) < len(columns):
             raise ValueError("The model's description of its table names a column twice.")
         return encoder
+
+
+def columns_of(estimator: Any, X: Any, *, reset: bool, y: Any = "no_validation", **checks: Any) -> Any:
+    """The columns of a table, checked as scikit-learn checks inputs of an estimator; with y, both.
+
+    Frames keep their types; anything else is an array.
+    """
+    if isinstance(X, Columns):
+        if reset:
+            estimator.n_features_in_ = len(X.names)
+            estimator.feature_names_in_ = np.array(X.names, dtype=object)
+        return X if isinstance(y, str) else (X, _check_y(y, estimator=estimator, **checks))
+    given = {} if isinstance(y, str) and y == "no_validation" else {"y": y}
+    if is_frame(X) or is_arrow(X):
+        return _columns_of_frame(estimator, X, reset, given, checks)
+    found = validate_data(
+        estimator, X, reset=reset, dtype=None, ensure_all_finite=False, ensure_min_samples=1, **given, **checks
+    )
+    array, *rest = found if given else (found,)
+    if array.dtype.kind not in "fiubOUSMm":
+        raise ValueError(f"X has type {array.dtype}: numbers, text, flags or dates are expected.")
+    columns = ArrayColumns(array, names=getattr(estimator, "feature_names_in_", None))
+    return (columns, *rest) if given else columns
+
+
+def _columns_of_frame(estimator: Any, X: Any, reset: bool, given: dict[str, Any], checks: dict[str, Any]) -> Any:
+    names = list(X.schema.names) if is_arrow(X) else list(X.columns)
+    check_names(names)
+    if len(X) == 0 or not names:
+        what = "sample(s)" if len(X) == 0 else "feature(s)"
+        raise TableError(f"Found array with 0 {what} (shape={X.shape}) while a minimum of 1 is required.")
+    if is_arrow(X):
+        if reset:
+            estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, dtype=object), len(names)
+        from nearfield.arrow_columns import ArrowColumns
+
+        columns: Columns = ArrowColumns(X, first_row=0)
+    else:
+        validate_data(estimator, X, reset=reset, skip_check_array=True, **given)
+        columns = FrameColumns(X, getattr(estimator, "feature_names_in_", None))
+    if not given:
+        return columns
+    y = _check_y(given["y"], estimator=estimator, **checks)
+    check_consistent_length(columns, y)
+    return columns, y
+
+
+def _target(y: Any, target_type: str) -> np.ndarray:
+    """What means of levels are taken of (n, P): numbers, or for each class but the first of two whether it is that."""
+    values = np.asarray(y)
+    if target_type == "auto":
+        target_type = "number" if type_of_target(values).startswith("continuous") else "class"
+    if target_type == "number":
+        return np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+    labels = np.unique(column_or_1d(values), return_inverse=True)[1]
+    return class_shares(np.eye(int(labels.max()) + 1)[labels])
+
+
+def class_shares(counts: np.ndarray) -> np.ndarray:
+    """Shares (n, K) of the classes, of two the second alone."""
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+    return shares[:, 1:] if shares.shape[1] == 2 else shares
 
 
 # --------------------------------------------------------------------------------------------------- learning
 
 
-def _usable(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, Cells]:
-    """Those columns that have a name and values, ready to be read; a warning tells about the others."""
-    if not set(_UNNAMED).isdisjoint(columns):
-        _warn("A column without a name, as pandas writes its row index, is left out.")
-    named = {name: opened(values) for name, values in columns.items() if name not in _UNNAMED}
-    empty = [name for name, values in named.items() if is_empty(values)]
-    if empty:
-        _warn(f"Columns without a single value are left out: {', '.join(map(repr, empty))}.")
-    return {name: values for name, values in named.items() if name not in empty}
+def _chosen(categorical: Any, names: Sequence[str]) -> set[str]:
+    """Names of the columns whose values are levels, beside those of text."""
+    if isinstance(categorical, str):
+        check_choice("categorical_features", categorical, ("from_dtype",))
+        return set()
+    if categorical is None:
+        return set()
+    return {names[number] for number in column_numbers("categorical_features", categorical, names)}
 
 
-def _learn(name: str, kind: str, values: Cells, cells: Any) -> Column:
-    """What is remembered of a column, from its values and the parsed cells."""
+def _complete(columns: Columns) -> np.ndarray | None:
+    """The columns as float64 (n, d), where they are one array of numbers without a gap."""
+    matrix = columns.matrix()
+    if matrix is None:
+        return None
+    for start in range(0, len(matrix), _BLOCK):
+        if np.isnan(matrix[start : start + _BLOCK]).any():
+            return None
+    found = matrix.astype(np.float64, copy=False)
+    for start in range(0, len(found), _BLOCK):
+        infinite = np.isinf(found[start : start + _BLOCK])
+        if infinite.any():
+            row, column = (int(part[0]) for part in np.nonzero(infinite))
+            raise TableError(
+                f"Input contains infinity (inf): column {columns.names[column]!r} has {found[start + row, column]} in "
+                f"row {start + row + columns.first_row}. Mend it, or make it a gap (NaN)."
+            )
+    return np.ascontiguousarray(found)
+
+
+def _learned(columns: Columns, name: str, levels: bool, target: np.ndarray, counted: np.ndarray) -> tuple[Rule, Any]:
+    """What is remembered of a column, and its values: None where there are none."""
+    kind = "text" if levels else columns.kind(name)
+    form = columns.form(name)
+    values = columns.read(name, kind, form)
     if kind == "text":
-        return Column(name, kind, levels=_levels(name, values, cells))
-    return Column(name, kind, median=float(np.nanmedian(cells)), indicator=bool(np.isnan(cells).any()))
+        return _learned_text(name, form, values, target, counted)
+    missing = np.isnan(values)
+    if missing.all():
+        return Rule(name, "unused"), None
+    cycles = cycles_of(values) if kind == "date" else ()
+    return Rule(name, kind, float(np.nanmedian(values)), bool(missing.any()), cycles=cycles, form=form), values
 
 
-def _kind(name: str, kind: pa.DataType) -> str:
-    if is_text(kind) or pa.types.is_dictionary(kind):
-        return "text"
-    if pa.types.is_boolean(kind):
-        return "flag"
-    if is_number(kind):
-        return "number"
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return "date"
-    binary = pa.types.is_binary(kind)
-    what = "is not UTF-8 text" if binary else f"has type {kind}, which cannot be used"
-    hint = "convert the file, for example with iconv -f latin1 -t utf8" if binary else "convert it to numbers or text"
-    raise TableError(f"Column {name!r} {what}: {hint}, or leave it out (--drop {name}).")
+def _learned_text(name: str, form: str, text: Coded, target: np.ndarray, counted: np.ndarray) -> tuple[Rule, Any]:
+    seen = np.bincount(text.codes + 1, minlength=len(text.levels) + 1)  # the first: missing
+    present = [(level, number) for number, level in enumerate(text.levels) if seen[number + 1]]
+    if not present:
+        return Rule(name, "unused"), None
+    if len(present) > MAX_LEVELS and len(present) >= _ID_LIKE * seen[1:].sum():
+        return Rule(name, "unused"), text
+    levels = tuple(sorted([level for level, _ in present] + ([MISSING] if seen[0] else [])))
+    if len(present) <= MAX_LEVELS:
+        return Rule(name, "text", levels=levels, form=form), text
+    return means_of(name, form, levels, text, target, counted)
 
 
-def _levels(name: str, values: Cells, cells: pa.ChunkedArray) -> tuple[str, ...]:
-    levels = sorted(pc.unique(cells).to_pylist())
-    odd = odd_among_numbers(values) if isinstance(values, Text) else None
-    if len(levels) > MAX_LEVELS:
-        reason = odd or f"is text with {len(levels)} levels; at most {MAX_LEVELS} are one-hot encoded"
-        raise TableError(f"Column {name!r} {reason}: correct or encode it, or leave it out (--drop {name}).")
-    if odd:
-        _warn(f"Column {name!r} {odd}: it is taken as text with {len(levels)} levels.")
-    return tuple(levels)
+def _read(columns: Columns, rule: Rule) -> Any:
+    return columns.read(rule.name, rule.read_as, rule.form)
 
 
-# -------------------------------------------------------------------------------------------------- small things
-
-
-def _column_from_json(data: Any) -> Column:
-    try:
-        column = Column(data["name"], data["kind"], data["median"], data["indicator"], tuple(data["levels"]))
-    except (TypeError, KeyError) as error:
-        raise ValueError("The model's description of a column is incomplete.") from error
-    numeric = column.kind in READERS
-    sound = (
-        isinstance(column.name, str)
-        and (numeric or column.kind == "text")
-        and isinstance(column.median, int | float)
-        and math.isfinite(column.median)
-        and isinstance(column.indicator, bool)
-        and all(isinstance(level, str) for level in column.levels)
-        and len(set(column.levels)) == len(column.levels)
-        and numeric == (not column.levels)
-    )
-    if not sound:
-        raise ValueError(f"The model's description of column {column.name!r} is damaged.")
-    return column
-
-
-def _as_table(table: pa.Table | pa.RecordBatch) -> pa.Table:
-    return table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, TableWarning, stacklevel=4)
+def _warn_of_unused(names: list[str], what: str) -> None:
+    if names:
+        which = ", ".join(map(repr, names[:8])) + (", .." if len(names) > 8 else "")
+        warnings.warn(f"Columns with {what} are left out: {which}.", TableWarning, stacklevel=5)

@@ -4,7 +4,8 @@ The section "model" had version 1 until the least noise, which no file tells, be
 columns could be bent: files of version 2 have no warps, and are read as they are.
 
 The section "table" had version 1 until there were families with other columns beside the target than an exposure or
-trials: it had a field for each, and the numbers of a constant prediction, which the training rows tell as well.
+trials: it had a field for each, and the numbers of a constant prediction, which the training rows tell as well. Version
+2 was that of models of the command line alone, without cycles of dates or means of levels: it is read as it is.
 
 Version 2 had no sections: one flat header, statistics of rows as columns (y, weight and what else was given; of several
 outputs y, weight and known noise, with 1e30 for what was missing; of classes a count each), and scalars where there is
@@ -33,7 +34,7 @@ _COLUMNS = {
 }
 
 
-NEWEST = {"estimator": 1, "family": 1, "model": 3, "head": 1, "summary": 1, "target": 1, "table": 2, "extra": 1}
+NEWEST = {"estimator": 1, "family": 1, "model": 3, "head": 1, "summary": 1, "target": 1, "table": 3, "extra": 1}
 """The sections that are known, with the versions in which they are written."""
 
 
@@ -80,13 +81,13 @@ def _with_newest_model(header: Header, arrays: Arrays) -> tuple[Header, Arrays]:
 def _with_newest_table(header: Header) -> Header:
     sections = header.get("sections")
     table = sections.get("table") if isinstance(sections, dict) else None
-    if not isinstance(sections, dict) or not isinstance(table, dict) or table.get("version") != 1:
+    if not isinstance(sections, dict) or not isinstance(table, dict) or table.get("version") not in (1, 2):
         return header
-    if isinstance(table.get("targets"), list):
+    if table["version"] == 1 and isinstance(table.get("targets"), list):
         table = {**table, "targets": list(map(_target_of_1, table["targets"]))}
-    else:
+    elif table["version"] == 1:
         table = {**_target_of_1(table), "likelihood": require(sections, "family", dict).get("name")}
-    return {**header, "sections": {**sections, "table": {**table, "version": 2}}}
+    return {**header, "sections": {**sections, "table": {**table, "version": NEWEST["table"]}}}
 
 
 def _target_of_1(fields: Any) -> Any:

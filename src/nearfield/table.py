@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from nearfield.atomic import check_replaceable, replacing
+from nearfield.columns import TableError
 
 NULL_VALUES: tuple[str, ...] = (*pa.csv.ConvertOptions().null_values, "None", "<NA>")
 """Cells that mean "no value": the empty cell, NA, NaN, null and their usual spellings."""
@@ -37,14 +38,6 @@ BLOCK_ROWS = 16_384
 _CSV_BYTES = 1 << 23  # a single row must fit into this, so it is larger than pyarrow's 1 MB
 
 Write = Callable[[pa.Table], None]
-
-
-class TableError(ValueError):
-    """A table cannot be used; the message names the file or the column and says what to do."""
-
-
-class TableWarning(UserWarning):
-    """A table can be used, but something in it was filled in or left out."""
 
 
 @dataclass(frozen=True)

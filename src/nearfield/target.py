@@ -40,8 +40,9 @@ from nearfield.cells import (
     texts,
     without_dictionary,
 )
+from nearfield.columns import TableError
 from nearfield.families import FAMILIES, Family, family_named, tasks, usual
-from nearfield.table import TableError, require_columns
+from nearfield.table import require_columns
 
 MAX_CLASSES = 64
 """Text with more labels than this is taken as classes only when asked for: it may be names or free text."""

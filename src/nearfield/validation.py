@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,21 +18,21 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} is {value!r}: expected one of {', '.join(map(repr, choices))}.")
 
 
-def refuse_text(X: Any) -> None:
-    """Name the columns of a data frame that are not numbers, before numpy fails without a name."""
-    columns = getattr(X, "columns", None)
-    if columns is None or not hasattr(X, "__getitem__"):
+def refuse_text(y: Any) -> None:
+    """Name the columns of a data frame of targets that are not numbers, before numpy fails without a name."""
+    columns = getattr(y, "columns", None)
+    if columns is None or not hasattr(y, "__getitem__"):
         return
     for name in columns:
         try:
-            values = X[name].to_numpy()
+            values = y[name].to_numpy()
         except (AttributeError, TypeError, ValueError, KeyError):
             return  # not a data frame we know; scikit-learn will judge it
         example = _text_in(values)
         if example is not None:
             raise ValueError(
-                f"column {name!r} is not numeric (for example {example!r}): encode it, for example with "
-                "sklearn.preprocessing.OneHotEncoder, or drop it. (The command line encodes text columns by itself.)"
+                f"column {name!r} is not numeric (for example {example!r}): targets are numbers here. Convert it, or "
+                "leave it out."
             )
 
 
@@ -74,24 +74,44 @@ def refuse_not_finite(values: np.ndarray, names: Any, label: str | None = None) 
     )
 
 
-def checked_warp(warp: Any, d: int, names: Any = None) -> bool | tuple[int, ...]:
-    """Which of d columns may be bent, ascending numbers; True: all, False: none.
+def checked_warp(
+    warp: Any, columns: Sequence[str], features: Sequence[str], owners: np.ndarray
+) -> bool | tuple[int, ...]:
+    """Which features may be bent, ascending numbers; True: all, False: none.
 
-    warp: a flag, a list of names or numbers of those that may, or a mapping of names or numbers to flags for some.
+    warp: a flag, a list of columns that may, or a mapping of columns to flags for some. A column is named, or numbered
+    from 0; it stands for all of its features, which have names of their own. owners: the column of each feature (m,).
     """
     if isinstance(warp, bool | np.bool_):
         return bool(warp)
+
+    def of(key: Any) -> list[int]:
+        if isinstance(key, str) and key not in columns and key in features:
+            return [list(features).index(key)]
+        found: list[int] = np.flatnonzero(owners == _column("warp", key, columns)).tolist()
+        return found
+
     if isinstance(warp, Mapping):
-        off = {_column(key, d, names) for key, bent in warp.items() if not bent}
-        for key in warp:
-            _column(key, d, names)
-        return tuple(e for e in range(d) if e not in off)
+        off = {e for key, bent in warp.items() for e in of(key) if not bent}
+        return tuple(e for e in range(len(features)) if e not in off)
     if isinstance(warp, str) or not isinstance(warp, Iterable):
         raise ValueError(
             f"warp is {warp!r}: expected True, False, a list of the columns that may be bent, or a mapping of columns "
             "to True or False."
         )
-    return tuple(sorted({_column(key, d, names) for key in warp}))
+    return tuple(sorted({e for key in warp for e in of(key)}))
+
+
+def column_numbers(what: str, chosen: Any, columns: Sequence[str]) -> list[int]:
+    """Numbers of columns that were chosen by name, by number or by a mask."""
+    if isinstance(chosen, str) or not isinstance(chosen, Iterable):
+        raise ValueError(f"{what} is {chosen!r}: expected names, numbers or a mask of columns.")
+    keys = list(chosen)
+    if keys and all(isinstance(key, bool | np.bool_) for key in keys):
+        if len(keys) != len(columns):
+            raise ValueError(f"{what} is a mask of {len(keys)}: there are {len(columns)} columns.")
+        return [number for number, key in enumerate(keys) if key]
+    return [_column(what, key, columns) for key in keys]
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
@@ -100,14 +120,12 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def _column(key: Any, d: int, names: Any) -> int:
-    """The number of a column by its name, or by its number from 0 to d - 1."""
-    known = [] if names is None else [str(name) for name in names]
+def _column(what: str, key: Any, columns: Sequence[str]) -> int:
+    """The number of a column by its name, or by its number from 0 on."""
     if isinstance(key, str):
-        if key in known:
-            return known.index(key)
-        hint = nearest_name(key, known) or " The columns have no names: give their numbers."
-        raise ValueError(f"warp names a column {key!r} that is not there.{hint}")
-    if is_int(key) and 0 <= int(key) < d:
+        if key in columns:
+            return list(columns).index(key)
+        raise ValueError(f"{what} names a column {key!r} that is not there.{nearest_name(key, columns)}")
+    if is_int(key) and 0 <= int(key) < len(columns):
         return int(key)
-    raise ValueError(f"warp has the column {key!r}: expected a name, or a number from 0 to {d - 1}.")
+    raise ValueError(f"{what} has the column {key!r}: expected a name, or a number from 0 to {len(columns) - 1}.")

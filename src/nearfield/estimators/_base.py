@@ -13,9 +13,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from nearfield import fitting
+from nearfield.columns import Columns, Features, SomeRows
+from nearfield.encoding import TableEncoder, columns_of
 from nearfield.families import FAMILIES, Family, Observed
 from nearfield.fitting import METRICS, Fit, Settings, Watch
 from nearfield.kernels import find_kernel
@@ -25,7 +27,7 @@ from nearfield.model_file import pack, unpack
 from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, section, write_file
 from nearfield.rows import join_equal
 from nearfield.summary import Summary, bent_line, smoothness_line
-from nearfield.validation import check_choice, checked_warp, is_int, refuse_not_finite, refuse_text
+from nearfield.validation import check_choice, checked_warp, is_int
 
 DEFAULTS = Settings()
 DEPRECATED = "deprecated"
@@ -65,6 +67,7 @@ class GPEstimator(BaseEstimator):
 
     kernel: str
     warp: Any
+    categorical_features: Any
     metric: str
     k: int | str
     likelihood: str
@@ -83,7 +86,8 @@ class GPEstimator(BaseEstimator):
     _target: Any  # Scaling of a target that is standardised, else None
     _target_names: list[str] | None = None  # of the columns of y, where it had names
     _learned: dict[str, Any]  # what the family learned, by name, as `nearfield info` tells it
-    _table: dict[str, Any]  # how the command line read its table, where it fitted the model
+    _encoder: TableEncoder
+    _described: dict[str, Any]  # what the command line knows of its target, where it fitted the model
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
@@ -138,15 +142,14 @@ class GPEstimator(BaseEstimator):
         drawn = int(check_random_state(self.random_state).randint(2**31))
         watch = Watch(drawn if is_int(self.random_state) else None, drawn, self.checkpoint, self.verbose)
         rows = join_equal(family, X, observed, groups)
-        warp = checked_warp(self.warp, X.shape[1], getattr(self, "feature_names_in_", None))
-        settings = replace(_clamp_k(settings, len(rows.inputs)), warp=warp)
+        settings = replace(_clamp_k(settings, len(rows.inputs)), warp=self._bendable())
         self._target = family.target_scaling(rows.observed)
         unit = 1.0 if self._target is None else self._target.scale
         own = family.standardised(rows.observed, self._target)
         fit = fitting.fit(rows.inputs, own, family, settings, watch, unit=unit, groups=rows.groups, n_rows=len(X))
         self._places = family.places(rows.row, observed, rows.observed)
         self._adopt(fit)
-        self.__dict__.pop("_table", None)
+        self.__dict__.pop("_described", None)
         self.extra_: dict[str, Any] = {}
 
     def _append(self, X: np.ndarray, observed: Observed) -> None:
@@ -197,16 +200,31 @@ class GPEstimator(BaseEstimator):
             raise ValueError("sample_weight is zero for every row: at least one row must count.")
         return weights, weights > 1e-100 * weights.max()
 
+    def _encoded(self, columns: Columns, kept: np.ndarray, family: Family, observed: Observed) -> np.ndarray:
+        """Features (n, m) of those training rows that are kept, which were observed; the encoder is learned."""
+        self._encoder = TableEncoder(self.categorical_features)
+        some = columns if kept.all() else SomeRows(columns, kept)
+        return self._encoder.learn(some, *family.level_target(observed))
+
     def _inputs(self, X: Any) -> np.ndarray:
-        """New inputs (n, d) as finite float64."""
+        """Features (n, m) of new inputs, as finite float64."""
         check_is_fitted(self)
-        refuse_text(X)
-        with warnings.catch_warnings():
-            if "_table" in self.__dict__:  # its encoder gives arrays without names
-                warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-            X = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, reset=False)
-        refuse_not_finite(X, getattr(self, "feature_names_in_", None))
-        return np.asarray(X)
+        if isinstance(X, Features):
+            return X.values
+        own, shape = self.encoder_, getattr(X, "shape", ())
+        if "_described" in self.__dict__ and isinstance(X, np.ndarray) and shape[1:] == (len(own.feature_names),):
+            return np.asarray(X, dtype=np.float64)  # what the encoder of a model of the command line gave
+        return own.encode(columns_of(self, X, reset=False))
+
+    def _bendable(self) -> bool | tuple[int, ...]:
+        """The argument `warp`, as numbers of features."""
+        own = self.encoder_
+        return checked_warp(self.warp, [rule.name for rule in own.rules_], own.feature_names, own.owners)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _adopt(self, fit: Fit) -> None:
         """Take over a fit: set everything that depends on it."""
@@ -219,12 +237,10 @@ class GPEstimator(BaseEstimator):
         lengths = model.search_lengths
         self.smoothness_: dict[str, float] | None = model.covariance.smoothness(model.parameters)
         self.bends_: np.ndarray = model.covariance.shares(model.parameters)
-        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(len(lengths))])
-        self.feature_relevance_: dict[str, float] = dict(
-            zip((str(name) for name in names), (1 / lengths).tolist(), strict=True)
-        )
+        names = self.encoder_.feature_names
+        self.feature_relevance_: dict[str, float] = dict(zip(names, (1 / lengths).tolist(), strict=True))
         self.summary_: Summary = replace(
-            fit.summary, smoothness=smoothness_line(self.smoothness_), bent=bent_line(self.bends_, list(names))
+            fit.summary, smoothness=smoothness_line(self.smoothness_), bent=bent_line(self.bends_, names)
         )
         self._adopt_learned(fit)
 
@@ -270,8 +286,9 @@ class GPEstimator(BaseEstimator):
         target, target_arrays = self._pack_target()
         names = getattr(self, "feature_names_in_", None)
         parameters = {name: plain(value) for name, value in self.get_params().items() if name not in _NOT_SAVED}
-        bent = checked_warp(self.warp, len(self._fit.inputs.scale), names)
-        parameters["warp"] = bent if isinstance(bent, bool) else list(bent)
+        bent, features = self._bendable(), self.encoder_.feature_names
+        parameters["warp"] = bent if isinstance(bent, bool) else [features[e] for e in bent]
+        parameters["categorical_features"] = _listed(self.categorical_features)
         likelihood = self.likelihood if self.likelihood == "auto" else self._family.likelihood  # that of the fit
         own = {
             "estimator": {
@@ -280,9 +297,10 @@ class GPEstimator(BaseEstimator):
                 "columns": None if names is None else [str(name) for name in names],
             },
             "target": {**target, "names": self._target_names},
+            "table": {**self.encoder_.to_json(), **self.__dict__.get("_described", {})},
             "extra": {"kept": self.extra_ if extra is None else extra},
         }
-        sections |= {**own, "table": self._table} if "_table" in self.__dict__ else own
+        sections |= own
         versioned = {name: {"version": NEWEST[name], **fields} for name, fields in sections.items()}
         arrays |= {**target_arrays, "target.places": self._places.astype(np.int64)}
         return {"sections": versioned}, arrays
@@ -297,20 +315,21 @@ class GPEstimator(BaseEstimator):
         with naming_file(path):
             return restored(cls, version, header, arrays)
 
-    def _remember_table(self, description: dict[str, Any], names: list[str]) -> None:
-        """Keep how the command line read the table, and the names of the features that it became."""
-        self._table = description
-        self.feature_names_in_ = np.array(names, dtype=object)
-        self._adopt(self._fit)
-
     @property
-    def encoder_(self) -> Any:
-        """How the command line turned its table into features, where it fitted the model: see TableEncoder."""
-        if "_table" not in self.__dict__:
-            raise AttributeError("the model was not fitted to a table by the command line, so it has no encoder_.")
-        from nearfield.encoding import TableEncoder
+    def encoder_(self) -> TableEncoder:
+        """How columns become features."""
+        if "_encoder" not in self.__dict__:  # of a model that was pickled by an earlier version
+            check_is_fitted(self)
+            names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(len(self._fit.inputs.scale))])
+            self._encoder = TableEncoder.of_numbers(names)
+        return self._encoder
 
-        return TableEncoder.from_json(self._table)
+
+def _listed(categorical: Any) -> Any:
+    """The argument `categorical_features` as JSON knows it."""
+    if categorical is None or isinstance(categorical, str):
+        return categorical
+    return [plain(key) for key in categorical]
 
 
 def restored(cls: type[Self], version: int, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
@@ -326,12 +345,7 @@ def restored(cls: type[Self], version: int, header: dict[str, Any], arrays: dict
     family = fit.predictor.model.family
     if family.estimator != cls.__name__ or model.likelihood not in ("auto", family.likelihood):
         raise ModelFileError(f"its likelihood is not the {model.likelihood!r} of its parameters")
-    d, columns = len(fit.inputs.scale), own.get("columns")
-    model.n_features_in_ = d
-    if columns is not None:
-        if not (isinstance(columns, list) and len(columns) == d and all(isinstance(c, str) for c in columns)):
-            raise ModelFileError(f"its column names do not fit its {d} columns")
-        model.feature_names_in_ = np.array(columns, dtype=object)
+    _restore_columns(model, header, own.get("columns"), len(fit.inputs.scale))
     model._places = require_array(arrays, "target.places", "int64", 1)
     most = len(fit.predictor.rows.observations)
     if model._places.size and not (model._places.min() >= 0 and model._places.max() < most):
@@ -343,9 +357,29 @@ def restored(cls: type[Self], version: int, header: dict[str, Any], arrays: dict
     model._adopt(fit)
     _, extra = section(header, "extra", NEWEST["extra"])
     model.extra_ = require(extra, "kept", dict)
-    if "table" in header["sections"]:
-        model._table = section(header, "table", NEWEST["table"])[1]
     return model
+
+
+def _restore_columns(model: Any, header: dict[str, Any], names: Any, d: int) -> None:
+    """The encoder of a file, and the names of its columns, where they had any: d features in all."""
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ModelFileError("its column names are no names")
+    if "table" not in header["sections"]:
+        model._encoder = TableEncoder.of_numbers([f"x{i}" for i in range(d)] if names is None else names)
+    else:
+        table = section(header, "table", NEWEST["table"])[1]
+        try:
+            model._encoder = TableEncoder.from_json(table)
+        except ValueError as error:
+            raise ModelFileError(str(error)) from error
+        if "target" in table or "targets" in table:
+            model._described = {name: value for name, value in table.items() if name not in ("format", "columns")}
+            names = [rule.name for rule in model._encoder.rules_]
+    if len(model._encoder.feature_names) != d or (names is not None and len(names) != len(model._encoder.rules_)):
+        raise ModelFileError(f"its column names do not fit its {d} columns")
+    model.n_features_in_ = len(model._encoder.rules_)
+    if names is not None:
+        model.feature_names_in_ = np.array(names, dtype=object)
 
 
 def names_of(y: Any) -> list[str] | None:

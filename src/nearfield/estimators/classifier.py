@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from nearfield.columns import Columns
+from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
 from nearfield.families import FAMILIES, Family, names_for
 from nearfield.fitting import Fit
 from nearfield.persistence import ModelFileError, require
-from nearfield.validation import check_choice, refuse_not_finite, refuse_text
+from nearfield.validation import check_choice
 
 
 class LeftOutClasses(NamedTuple):
@@ -55,6 +57,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         of the columns that may (names or numbers), or a mapping such as {"age": False} for those that differ.
     metric : "learned", or "plain", the paper's: Matern 5/2 where the kernel is "auto", nothing bent, length scales
         without a prior that pulls them together.
+    categorical_features : which columns hold levels: "from_dtype", those of text and categories; or their names,
+        numbers or a mask. See `TableEncoder` for what columns of text, dates and gaps become.
 
     Attributes
     ----------
@@ -92,6 +96,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         random_state: int | np.random.RandomState | None = None,
         warp: Any = DEFAULTS.warp,
         metric: str = DEFAULTS.metric,
+        categorical_features: Any = "from_dtype",
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -111,6 +116,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self.random_state = random_state
         self.warp = warp
         self.metric = metric
+        self.categorical_features = categorical_features
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
@@ -123,14 +129,15 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         check_choice("class_kernels", self.class_kernels, ("shared", "own"))
         settings = self._settings(structure=self.class_kernels)
         self._target_names = names_of(y)
-        X, y, weights = self._validated_rows(X, y, sample_weight, reset=True)
+        columns, y, weights, kept = self._validated_rows(X, y, sample_weight, reset=True)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"only one class is present ({self.classes_[0]!r}): at least two are needed to tell them apart."
             )
         family = self._made(self._chosen(len(self.classes_)), len(self.classes_))
-        self._learn(X, family.observe(labels, weights), family, settings)
+        observed = family.observe(labels, weights)
+        self._learn(self._encoded(columns, kept, family, observed), observed, family, settings)
         return self
 
     def _chosen(self, classes: int) -> type[Family]:
@@ -144,21 +151,19 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Append rows without training again; their labels must be among `classes_`."""
         check_is_fitted(self)
-        X, y, weights = self._validated_rows(X, y, sample_weight, reset=False)
-        self._append(X, self._family.observe(self._labels(y), weights))
+        columns, y, weights, kept = self._validated_rows(X, y, sample_weight, reset=False)
+        self._append(self.encoder_.encode(columns)[kept], self._family.observe(self._labels(y), weights))
         return self
 
     def _validated_rows(
         self, X: Any, y: Any, sample_weight: Any, reset: bool
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """X (n, d) as finite float64, labels y (n,) and weights (n,), rows of weight zero left out."""
-        refuse_text(X)
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False, reset=reset, ensure_min_samples=1)
+    ) -> tuple[Columns, np.ndarray, np.ndarray, np.ndarray]:
+        """Columns of X, labels (m,) and weights (m,) of those rows that count, and which (n,) these are."""
+        columns, y = columns_of(self, X, y=y, reset=reset)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
-        refuse_not_finite(X, getattr(self, "feature_names_in_", None))
-        weights, kept = self._weights(sample_weight, X)
-        return X[kept], y[kept], weights[kept]
+        weights, kept = self._weights(sample_weight, y)
+        return columns, y[kept], weights[kept], kept
 
     def _labels(self, y: Any) -> np.ndarray:
         """Positions (n,) in `classes_` of labels y (n,)."""

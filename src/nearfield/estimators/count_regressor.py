@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from nearfield.columns import Columns
 from nearfield.counts import CountPredictive
+from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
 from nearfield.estimators.regressor import LeftOutPredictions
 from nearfield.families import FAMILIES, Family, Observed, names_for
 from nearfield.fitting import Fit
-from nearfield.validation import check_choice, refuse_missing_target, refuse_not_finite, refuse_text
+from nearfield.validation import check_choice, refuse_missing_target
 
 
 class GPCountRegressor(RegressorMixin, GPEstimator):
@@ -44,6 +46,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         of the columns that may (names or numbers), or a mapping such as {"age": False} for those that differ.
     metric : "learned", or "plain", the paper's: Matern 5/2 where the kernel is "auto", nothing bent, length scales
         without a prior that pulls them together.
+    categorical_features : which columns hold levels: "from_dtype", those of text and categories; or their names,
+        numbers or a mask. See `TableEncoder` for what columns of text, dates and gaps become.
 
     Attributes
     ----------
@@ -80,6 +84,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         random_state: int | np.random.RandomState | None = None,
         warp: Any = DEFAULTS.warp,
         metric: str = DEFAULTS.metric,
+        categorical_features: Any = "from_dtype",
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -98,6 +103,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         self.random_state = random_state
         self.warp = warp
         self.metric = metric
+        self.categorical_features = categorical_features
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
@@ -113,8 +119,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         settings = self._settings()
         self._target_names = names_of(y)
         self._given_names = [name for name, value in (("exposure", exposure), ("trials", trials)) if value is not None]
-        X, observed = self._validated_rows(family, X, y, sample_weight, exposure, trials, reset=True)
-        self._learn(X, observed, family, settings)
+        columns, observed, kept = self._validated_rows(family, X, y, sample_weight, exposure, trials, reset=True)
+        self._learn(self._encoded(columns, kept, family, observed), observed, family, settings)
         return self
 
     def update(
@@ -122,23 +128,19 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     ) -> Self:
         """Append rows without training again."""
         check_is_fitted(self)
-        X, observed = self._validated_rows(self._family, X, y, sample_weight, exposure, trials, reset=False)
-        self._append(X, observed)
+        columns, observed, kept = self._validated_rows(self._family, X, y, sample_weight, exposure, trials, reset=False)
+        self._append(self.encoder_.encode(columns)[kept], observed)
         return self
 
     def _validated_rows(
         self, family: Family, X: Any, y: Any, sample_weight: Any, exposure: Any, trials: Any, reset: bool
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """X (n, d) as finite float64 and what was observed there, without rows of weight zero."""
-        refuse_text(X)
+    ) -> tuple[Columns, dict[str, np.ndarray], np.ndarray]:
+        """Columns of X, what was observed at those rows that count, and which (n,) these are."""
         refuse_missing_target(y)
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite=False, reset=reset, ensure_min_samples=1
-        )
-        refuse_not_finite(X, getattr(self, "feature_names_in_", None))
-        weights, kept = self._weights(sample_weight, X)
+        columns, y = columns_of(self, X, y=y, reset=reset, y_numeric=True)
+        weights, kept = self._weights(sample_weight, y)
         observed = family.observe(np.asarray(y, dtype=np.float64), weights, **_given(family, exposure, trials))
-        return X[kept], {name: values[kept] for name, values in observed.items()}
+        return columns, {name: values[kept] for name, values in observed.items()}, kept
 
     def _always_learned(self, fit: Fit) -> dict[str, Any]:
         return {"dispersion_": None}

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
 from nearfield.families import FAMILIES, names_for
 from nearfield.families.outputs import OUTPUTS
@@ -22,7 +23,7 @@ from nearfield.neighbours.copies import near_copies
 from nearfield.objectives import OBJECTIVES, ORDERINGS
 from nearfield.rows import Joined, join_equal
 from nearfield.scaling import Scaling
-from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_not_finite, refuse_text
+from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_text
 
 
 class LeftOutPredictions(NamedTuple):
@@ -69,6 +70,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         of the columns that may (names or numbers), or a mapping such as {"age": False} for those that differ.
     metric : "learned", or "plain", the paper's: Matern 5/2 where the kernel is "auto", nothing bent, length scales
         without a prior that pulls them together.
+    categorical_features : which columns hold levels: "from_dtype", those of text and categories; or their names,
+        numbers or a mask. See `TableEncoder` for what columns of text, dates and gaps become.
 
     Attributes
     ----------
@@ -114,6 +117,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         random_state: int | np.random.RandomState | None = None,
         warp: Any = DEFAULTS.warp,
         metric: str = DEFAULTS.metric,
+        categorical_features: Any = "from_dtype",
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -134,6 +138,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.random_state = random_state
         self.warp = warp
         self.metric = metric
+        self.categorical_features = categorical_features
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
@@ -156,7 +161,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         settings = self._settings()
         self._target_names = names_of(y)
         self._column = np.asarray(y).shape[1:] == (1,)
-        X, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=True)
+        columns, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=True)
         made: Any = FAMILIES[self.likelihood]
         family = self._made(made) if y.ndim == 1 else made.of_outputs(y.shape[1], one_scale=self.outputs == "shared")
         if y.ndim == 2:
@@ -166,6 +171,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
         _warn_of_constants(y)
         observed = family.observe(y, weights, noise_variance=noise)
+        X = self._encoded(columns, kept, family, observed)
         together = None if groups is None else _groups(groups, kept, join_equal(family, X, observed))
         self._learn(X, observed, family.with_rows(observed), settings, together)
         return self
@@ -173,19 +179,16 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
         """Append rows without training again: the predictions of a model of all rows with these hyper-parameters."""
         check_is_fitted(self)
-        X, y, weights, noise, _ = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
-        self._append(X, self._family.observe(y, weights, noise_variance=noise))
+        columns, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
+        self._append(self.encoder_.encode(columns)[kept], self._family.observe(y, weights, noise_variance=noise))
         return self
 
-    def _validated_rows(
-        self, X: Any, y: Any, sample_weight: Any, noise_variance: Any, reset: bool
-    ) -> tuple[np.ndarray, ...]:
-        """X (n, d), y (n,) or (n, P), weights (n,) and known noise variances like y, as float64, and which are kept.
+    def _validated_rows(self, X: Any, y: Any, sample_weight: Any, noise_variance: Any, reset: bool) -> tuple[Any, ...]:
+        """Columns of X, y (m,) or (m, P), weights (m,) and known noise variances like y of those kept of n rows (n,).
 
         All are finite, but for missing targets (NaN) of several outputs. Rows that do not count are left out: those of
         weight zero and those without any target.
         """
-        refuse_text(X)
         given = np.asarray(y)
         several = given.ndim == 2 and given.shape[1] > 1
         missing = np.zeros(given.shape, bool)
@@ -195,17 +198,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
             missing = np.isnan(given)
             y = np.where(missing, 0.0, given)
         refuse_missing_target(y)
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite=False, reset=reset, ensure_min_samples=1,
-            multi_output=True,
-        )  # fmt: skip
-        names = getattr(self, "feature_names_in_", None)
-        refuse_not_finite(X, names)
+        columns, y = columns_of(self, X, y=y, reset=reset, y_numeric=True, multi_output=True)
         y = np.asarray(y, dtype=np.float64)
         y = np.where(missing, np.nan, y) if several else y.reshape(len(y))
         if not reset and y.shape[1:] != self._target.scale.shape:
             raise ValueError(f"y has shape {y.shape}: the model has {self.n_outputs_} outputs.")
-        weights, kept = self._weights(sample_weight, X)
+        weights, kept = self._weights(sample_weight, y)
         if several:
             if reset:
                 _refuse_empty(y, weights)
@@ -215,7 +213,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             raise ValueError(f"noise_variance has shape {noise.shape}: expected {y.shape}, as y has.")
         if not (np.isfinite(noise).all() and (noise >= 0).all()):
             raise ValueError("noise_variance has values that are negative or not finite: variances are at least zero.")
-        return X[kept], y[kept], weights[kept], noise[kept], kept
+        return columns, y[kept], weights[kept], noise[kept], kept
 
     def _adopt(self, fit: Fit) -> None:
         super()._adopt(fit)

@@ -266,6 +266,11 @@ class Family(ABC):
         """How many observations rows stand for, (...)."""
         return observed["weight"]
 
+    def level_target(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
+        """What the means of levels of text are taken of (n, P), and how much each entry counts (n, P)."""
+        values = np.asarray(self.values(observed), dtype=np.float64).reshape(len(self.weight(observed)), -1)
+        return values, np.broadcast_to(self.weight(observed)[:, None], values.shape)
+
     def sizes(self, observed: Observed) -> np.ndarray:
         """The same for each latent function: (..., 1), or (..., C) where some may not have been observed."""
         return self.weight(observed)[..., None]

@@ -80,6 +80,12 @@ class Classes(Family):
     def weight(self, observed: Observed) -> np.ndarray:
         return observed["counts"].sum(axis=-1)
 
+    def level_target(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
+        """Shares of the classes, of two the second alone."""
+        total = self.weight(observed)[:, None]
+        shares = (observed["counts"] / total)[:, 1 if self.classes == 2 else 0 :]
+        return shares, np.broadcast_to(total, shares.shape)
+
     def observations(self, observed: Observed) -> Observations:
         """Each class that was seen at a row."""
         counts = observed["counts"]

@@ -197,6 +197,13 @@ class Counts(Family):
     def values(self, observed: Observed) -> np.ndarray:
         return observed["count"]
 
+    def level_target(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
+        """Counts over what they are out of, or per exposure."""
+        size = np.ones(len(observed["count"]))
+        for values in self.given_of(observed).values():
+            size = size * values
+        return (observed["count"] / size)[:, None], (observed["weight"] * size)[:, None]
+
     def described(self) -> dict[str, Any]:
         return {"auxiliary": self.auxiliary}
 
