@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nearfield.counts import CountPredictive
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
+from nearfield.estimators._targets import refuse_no_counts, target_numbers
 from nearfield.estimators.regressor import LeftOutPredictions
-from nearfield.families import FAMILIES, Family, Observed, names_for
+from nearfield.families import FAMILIES, Family, Observations, Observed, names_for
 from nearfield.fitting import Fit
 from nearfield.validation import check_choice, refuse_missing_target, refuse_not_finite, refuse_text
 
@@ -50,7 +52,9 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     k_ : number of neighbours in use.
     dispersion_ : of the negative binomial: the variance of a count is mu + mu^2 / dispersion. None for the binomial.
     loo_ : left-out `mean`, `std` and `residual` of the training rows, computed when first asked for.
-    feature_relevance_ : 1 / length scale of each column in standardised units, by column name.
+    feature_relevance_ : 1 / length scale of each column in standardised units, by column name; 0 if it was constant.
+    feature_importances_ : (d,) what up to 1,000 left-out rows lose in mean log probability when a column is shuffled
+        among them, at least 0; computed when first asked for.
     length_scales_ : hyper-parameters in the units of the data.
     smoothness_ : shares of Matern 1/2, 3/2 and 5/2 in the kernel "auto", by name; None for other kernels.
     bends_ : (d, 3) shares of each column as it is, of its normal score and of its uniform score.
@@ -122,23 +126,43 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     ) -> Self:
         """Append rows without training again."""
         check_is_fitted(self)
+        self._refuse_forgotten(exposure=exposure, trials=trials)
         X, observed = self._validated_rows(self._family, X, y, sample_weight, exposure, trials, reset=False)
         self._append(X, observed)
         return self
+
+    def partial_fit(
+        self: Self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None
+    ) -> Self:
+        """`fit` the first time, `update` from then on: hyper-parameters are those of the first rows."""
+        learn = self.update if self.__sklearn_is_fitted__() else self.fit
+        return learn(X, y, sample_weight, exposure=exposure, trials=trials)
 
     def _validated_rows(
         self, family: Family, X: Any, y: Any, sample_weight: Any, exposure: Any, trials: Any, reset: bool
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """X (n, d) as finite float64 and what was observed there, without rows of weight zero."""
         refuse_text(X)
+        y = target_numbers(y, type(self).__name__)
         refuse_missing_target(y)
         X, y = validate_data(
             self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite=False, reset=reset, ensure_min_samples=1
         )
         refuse_not_finite(X, getattr(self, "feature_names_in_", None))
         weights, kept = self._weights(sample_weight, X)
-        observed = family.observe(np.asarray(y, dtype=np.float64), weights, **_given(family, exposure, trials))
+        y = np.asarray(y, dtype=np.float64)
+        refuse_no_counts(y, kept)
+        observed = family.observe(y, weights, **_given(family, exposure, trials))
         return X[kept], {name: values[kept] for name, values in observed.items()}
+
+    def _refuse_forgotten(self, **given: Any) -> None:
+        """What the fit was given, rows that are predicted or appended need too: nothing else says how much it is."""
+        for name in self._given_names:
+            if given.get(name) is None:
+                raise ValueError(
+                    f"the model was fitted with {name}=, so expected counts depend on it: pass {name}= here too, one "
+                    f"number for each row or one for all ({name}=1 gives counts per unit)."
+                )
 
     def _always_learned(self, fit: Fit) -> dict[str, Any]:
         return {"dispersion_": None}
@@ -184,6 +208,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
 
     def predict_dist(self, X: Any, *, exposure: Any = None, trials: Any = None) -> CountPredictive:
         """The predictive distributions over counts, as one object over rows with scipy.stats' methods."""
+        check_is_fitted(self)
+        self._refuse_forgotten(exposure=exposure, trials=trials)
         X = self._inputs(X)
         given = self._family.given_arrays(len(X), **_given(self._family, exposure, trials))
         predicted, _ = self._fit.predictor.predict(X, self._fit.inputs)
@@ -195,6 +221,11 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
             predicted, predictor.head, observed, predictor.model.parameters
         )
         return found
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None) -> float:
+        """R^2 of the expected counts, as scikit-learn's `r2_score`."""
+        expected = self.predict(X, exposure=exposure, trials=trials)
+        return float(r2_score(y, expected, sample_weight=sample_weight))
 
     def log_score(self, X: Any, y: Any, *, exposure: Any = None, trials: Any = None) -> float:
         """Mean log probability of the counts y (n,)."""
@@ -218,6 +249,9 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         dist = self._distribution(predictor.left_out(), observed)
         found = (dist.mean(), dist.std(), self._family.values(observed) - dist.mean())
         return LeftOutPredictions(*(part[self._places] for part in found))
+
+    def _log_scores(self, predicted: Any, left_out: Observations) -> np.ndarray:
+        return self._distribution(predicted, left_out.observed).logpmf(self._family.values(left_out.observed))
 
 
 def _given(family: Family, exposure: Any, trials: Any) -> dict[str, Any]:
