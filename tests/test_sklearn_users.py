@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import json
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from cli_runs import runner
 from estimator_data import counted, labelled, quick, quick_classifier, quick_counts, small, through_file
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -207,6 +209,13 @@ def test_select_from_model_takes_the_importances():
     X, f = with_columns()
     chosen = SelectFromModel(quick(k=16), max_features=2).fit(X, f).get_support()
     assert chosen.tolist() == [True, True, False, False]
+
+
+def test_info_ranks_a_constant_column_last(tmp_path, capsys):
+    fitted_to_columns("number", k=16).save(tmp_path / "m.nearfield")
+    described = json.loads(runner(capsys)("info", str(tmp_path / "m.nearfield"), "--json").out)
+    assert [feature["name"] for feature in described["features"]][-1] == "x3"
+    assert described["features"][-1]["relevance"] == 0
 
 
 # --- counts with an exposure ----------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     ) -> Self:
         """Append rows without training again."""
         check_is_fitted(self)
-        self._refuse_forgotten(exposure=exposure, trials=trials)
+        self._given_again(exposure, trials)
         X, observed = self._validated_rows(self._family, X, y, sample_weight, exposure, trials, reset=False)
         self._append(X, observed)
         return self
@@ -155,14 +155,16 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         observed = family.observe(y, weights, **_given(family, exposure, trials))
         return X[kept], {name: values[kept] for name, values in observed.items()}
 
-    def _refuse_forgotten(self, **given: Any) -> None:
-        """What the fit was given, rows that are predicted or appended need too: nothing else says how much it is."""
+    def _given_again(self, exposure: Any, trials: Any) -> dict[str, Any]:
+        """What the family takes of them, by name; a ValueError where the fit was given one that is not there now."""
+        given = _given(self._family, exposure, trials)
         for name in self._given_names:
             if given.get(name) is None:
                 raise ValueError(
                     f"the model was fitted with {name}=, so expected counts depend on it: pass {name}= here too, one "
                     f"number for each row or one for all ({name}=1 gives counts per unit)."
                 )
+        return given
 
     def _always_learned(self, fit: Fit) -> dict[str, Any]:
         return {"dispersion_": None}
@@ -209,9 +211,9 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     def predict_dist(self, X: Any, *, exposure: Any = None, trials: Any = None) -> CountPredictive:
         """The predictive distributions over counts, as one object over rows with scipy.stats' methods."""
         check_is_fitted(self)
-        self._refuse_forgotten(exposure=exposure, trials=trials)
+        told = self._given_again(exposure, trials)
         X = self._inputs(X)
-        given = self._family.given_arrays(len(X), **_given(self._family, exposure, trials))
+        given = self._family.given_arrays(len(X), **told)
         predicted, _ = self._fit.predictor.predict(X, self._fit.inputs)
         return self._distribution(predicted, given)
 
