@@ -212,7 +212,7 @@ def test_old_spellings_work_and_warn(make, data):
         (np.ones((5, 2)), np.array([1, 2, np.nan, 4, 5]), "the target y has 1 missing"),
         (np.ones((0, 2)), np.ones(0), "0 sample"),
         (np.ones((5, 2)), np.ones(4), "inconsistent numbers of samples"),
-        (np.ones((5, 2)), np.array(["a"] * 5), "could not convert string to float|Unable to convert"),
+        (np.ones((5, 2)), np.array(["a"] * 5), "the target y has values that are no numbers"),
         (np.ones(5), np.ones(5), "Expected 2D array"),
     ],
 )

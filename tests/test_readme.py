@@ -21,11 +21,11 @@ README = (ROOT / "README.md").read_text()
 PAGE = (ROOT / "docs" / "command-line.md").read_text()
 
 
-def python_blocks(text):
+def python_blocks(text, page="README.md"):
     """Code of the blocks with their lines numbered as in the page, so that a traceback points at them."""
     for block in re.finditer(r"^```python\n(.*?)^```$", text, re.M | re.S):
         before = text[: block.start(1)].count("\n")
-        yield compile("\n" * before + block.group(1), "README.md", "exec")
+        yield compile("\n" * before + block.group(1), page, "exec")
 
 
 def commands(text):
@@ -62,6 +62,18 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     assert (session["low"] % 1 == 0).all()
     assert (session["high"] % 1 == 0).all()
     assert session["dist"].pmf(0).shape == (200,)
+
+
+@pytest.mark.usefixtures("brief_training")
+def test_the_code_of_the_page_on_scikit_learn_runs():
+    session = {}
+    for block in python_blocks((ROOT / "docs" / "scikit-learn.md").read_text(), "docs/scikit-learn.md"):
+        exec(block, session)
+    assert (session["low"] < session["mean"]).all()
+    assert (session["mean"] < session["high"]).all()
+    assert session["odds"].shape == (100,)
+    assert session["model"].n_rows_ == 400
+    assert (session["scores"] > 0).all()
 
 
 # --- the command line -----------------------------------------------------------------------------------------------

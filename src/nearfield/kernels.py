@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -59,11 +60,26 @@ STEEP = 1  # the code of the kernel whose slope grows without bound as the dista
 
 def find_kernel(name: Any) -> Kernel:
     """The kernel of that name, or an error that shows the nearest names."""
+    if not isinstance(name, str):
+        raise TypeError(
+            f"kernel is {name!r}, a {type(name).__name__}: expected a name, one of {', '.join(map(repr, KERNELS))}. "
+            f"The nearest is {_nearest(name)!r}; length scales, scale and noise are learned and need no objects."
+        )
     if name in KERNELS:
         return KERNELS[name]
     close = difflib.get_close_matches(str(name).lower(), KERNELS, n=1, cutoff=0.4)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise ValueError(f"unknown kernel {name!r}.{hint} Known kernels: {', '.join(KERNELS)}.")
+
+
+def _nearest(other: Any) -> str:
+    """The name of the kernel that an object of another library is most like, by how it shows itself."""
+    shown = repr(other)
+    smoothness = re.search(r"Matern\(.*?nu=([\d.]+|inf)", shown)
+    if smoothness is not None:
+        nu = float(smoothness.group(1))
+        return "matern12" if nu < 1 else "matern32" if nu < 2 else "matern52" if nu < 10 else "rbf"
+    return "rational_quadratic" if "RationalQuadratic" in shown else "rbf" if "RBF" in shown else "auto"
 
 
 def log_shapes(kernel: Kernel) -> np.ndarray:

@@ -67,6 +67,12 @@ class Predictor:
         moments = self._sweeper.left_out(np.arange(len(observations)), np.array([self.k])).at(0)
         return self.head.predicted(moments, self.model.noise + self.model.family.known_noise(observations.observed))
 
+    def elsewhere(self, which: np.ndarray, inputs: np.ndarray, k: int) -> Any:
+        """Predictions of the observations `which` (b,) from the others, as if they had been made at inputs (b, d)."""
+        observed = self.rows.observations.take(which).observed
+        moments = self._sweeper.elsewhere(which, inputs, min(k, self.k))
+        return self.head.predicted(moments, self.model.noise + self.model.family.known_noise(observed))
+
     def extended(self, more: Rows) -> Predictor:
         """The same parameters with more rows. Where all rows were neighbours they still are, if not too many.
 

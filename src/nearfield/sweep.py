@@ -81,14 +81,14 @@ class Sweeper:
         """Neighbours (b, k) of new rows, inputs (b, d)."""
         return self.index.query(self.model.coordinates(query) / self.lengths, self._reach(k)).ids
 
-    def left_out_ids(self, which: np.ndarray, k: int) -> np.ndarray:
-        """Neighbours (b, k) of the observations `which` (b,), each left out.
+    def left_out_ids(self, which: np.ndarray, k: int, inputs: np.ndarray | None = None) -> np.ndarray:
+        """Neighbours (b, k) of the observations `which` (b,), each left out, or of other inputs (b, d) without them.
 
         A row of several observations loses one only: it stays among its neighbours for the others.
         """
         observations = self.rows.observations
         row = observations.row[which]
-        query = self.scaled(row)
+        query = self.scaled(row) if inputs is None else self.model.coordinates(inputs) / self.lengths
         if self.rows.groups is not None:
             return self._outside(query, row, self._reach(k))
         return self.index.query(query, self._reach(k), np.where(observations.alone[which], row, -1)).ids
@@ -122,6 +122,15 @@ class Sweeper:
             ids = self.left_out_ids(which[block], int(ks[-1]))
             parts.append(self._moments(self.rows.inputs[left_out.row], ids, ks, left_out, covariance))
         return joined(parts)
+
+    def elsewhere(self, which: np.ndarray, inputs: np.ndarray, k: int) -> Moments:
+        """Moments (b, C) at inputs (b, d) from the k nearest rows, without the observations `which` (b,)."""
+        ks, parts = np.array([k]), []
+        for block in self._blocks(len(which), k):
+            left_out = self.rows.observations.take(which[block])
+            ids = self.left_out_ids(which[block], k, inputs[block])
+            parts.append(self._moments(inputs[block], ids, ks, left_out, False))
+        return joined(parts).at(0)
 
     def _left_out_together(self, which: np.ndarray, covariance: bool) -> Moments:
         """Moments (b, 1, C) of the observations `which` (b,), each left out of all rows."""

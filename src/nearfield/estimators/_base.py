@@ -18,8 +18,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from nearfield import fitting
 from nearfield.columns import Columns, Features, SomeRows
 from nearfield.encoding import TableEncoder, columns_of
-from nearfield.families import FAMILIES, Family, Observed
-from nearfield.fitting import METRICS, Fit, Settings, Watch
+from nearfield.families import FAMILIES, Family, Observations, Observed
+from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
+from nearfield.importance import shuffled_losses
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
 from nearfield.migration import NEWEST, migrated
@@ -171,12 +172,30 @@ class GPEstimator(BaseEstimator):
             state: dict[str, Any] = dict(super().__getstate__())
             return state
 
-    def _left_out(self, compute: Callable[[], Any]) -> Any:
-        """What `compute` makes of the left-out rows, once for each fit; `update` waits for it."""
+    def _left_out(self, compute: Callable[[], Any], name: str = "_loo") -> Any:
+        """What `compute` makes of the left-out rows, kept under a name, once for each fit; `update` waits for it."""
         with _lock_of(self):
-            if "_loo" not in self.__dict__:
-                self._loo = compute()
-            return self._loo
+            if name not in self.__dict__:
+                self.__dict__[name] = compute()
+            return self.__dict__[name]
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """What left-out rows lose in mean log score when a column is shuffled among them: (number of columns,)."""
+        check_is_fitted(self)
+        found: np.ndarray = self._left_out(
+            lambda: shuffled_losses(self._fit.predictor, self._log_scores, self._shuffled_together()), "_importances"
+        )
+        return found
+
+    def _shuffled_together(self) -> list[list[int]]:
+        """Numbers of the features that each column of X became."""
+        owners = self.encoder_.owners
+        return [np.flatnonzero(owners == column).tolist() for column in range(self.n_features_in_)]
+
+    def _log_scores(self, predicted: Any, left_out: Observations) -> np.ndarray:
+        """Log densities or probabilities (b,) of observations, from what the head predicted of them."""
+        raise NotImplementedError
 
     @property
     def _family(self) -> Family:
@@ -229,7 +248,8 @@ class GPEstimator(BaseEstimator):
     def _adopt(self, fit: Fit) -> None:
         """Take over a fit: set everything that depends on it."""
         self._fit = fit
-        self.__dict__.pop("_loo", None)
+        for name in ("_loo", "_importances"):
+            self.__dict__.pop(name, None)
         self.k_: int = fit.predictor.k
         self.n_rows_: int = len(self._places)
         model = fit.predictor.model
@@ -238,7 +258,8 @@ class GPEstimator(BaseEstimator):
         self.smoothness_: dict[str, float] | None = model.covariance.smoothness(model.parameters)
         self.bends_: np.ndarray = model.covariance.shares(model.parameters)
         names = self.encoder_.feature_names
-        self.feature_relevance_: dict[str, float] = dict(zip(names, (1 / lengths).tolist(), strict=True))
+        relevance = np.where(fit.inputs.scale == IGNORED, 0.0, 1 / lengths)
+        self.feature_relevance_: dict[str, float] = dict(zip(names, relevance.tolist(), strict=True))
         self.summary_: Summary = replace(
             fit.summary, smoothness=smoothness_line(self.smoothness_), bent=bent_line(self.bends_, names)
         )

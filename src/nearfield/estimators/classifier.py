@@ -13,10 +13,14 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from nearfield.columns import Columns
 from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
-from nearfield.families import FAMILIES, Family, names_for
+from nearfield.estimators._class_weights import class_weights, is_weight, packed_weights, unpacked_weights
+from nearfield.estimators._targets import target_labels
+from nearfield.families import FAMILIES, Family, Observations, names_for
 from nearfield.fitting import Fit
 from nearfield.persistence import ModelFileError, require
 from nearfield.validation import check_choice
+
+_LEAST = 1e-300  # probability, before its logarithm is taken
 
 
 class LeftOutClasses(NamedTuple):
@@ -44,6 +48,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         learned by stochastic gradients.
     class_kernels : "shared", one kernel for all classes, or "own", one for each (slower); with more than two classes.
     predictive : "calibrated", corrected by what left-out rows tell; or "plain", as the trained model says.
+    class_weight : None; "balanced", all classes count alike, however many rows they have; or a mapping of labels to
+        weights above zero, 1 for those that are not in it. Weights count as rows, and error bars follow their number:
+        they are scaled so that all rows together count as often as before. They multiply `sample_weight`, and
+        probabilities are those of a world with classes in that proportion.
     mean : "constant", or "linear": a learned slope for each column, drawn towards zero.
     max_steps : training steps, in whole refreshes; a stage ends earlier if the left-out score has clearly become worse.
     learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
@@ -64,10 +72,13 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ----------
     classes_ : labels, sorted; the columns of `predict_proba`.
     class_counts_, class_shares_ : how often each was seen, and in which share of the rows.
+    class_weight_ : (K,) how often a row of each class counts.
     k_ : number of neighbours in use.
     loo_ : left-out `probability` (n, K) and `log_score` (n,) of the training rows, computed when first asked for. A row
         of weight zero is no training row.
-    feature_relevance_ : 1 / length scale of each column in standardised units, by column name.
+    feature_relevance_ : 1 / length scale of each column in standardised units, by column name; 0 if it was constant.
+    feature_importances_ : (d,) what up to 1,000 left-out rows lose in mean log probability when a column is shuffled
+        among them, at least 0; computed when first asked for.
     length_scales_ : hyper-parameters in the units of the data.
     smoothness_ : shares of Matern 1/2, 3/2 and 5/2 in the kernel "auto", by name; None for other kernels.
     bends_ : (d, 3) shares of each column as it is, of its normal score and of its uniform score.
@@ -97,6 +108,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         warp: Any = DEFAULTS.warp,
         metric: str = DEFAULTS.metric,
         categorical_features: Any = "from_dtype",
+        class_weight: Any = None,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -117,6 +129,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self.warp = warp
         self.metric = metric
         self.categorical_features = categorical_features
+        self.class_weight = class_weight
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
@@ -136,7 +149,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
                 f"only one class is present ({self.classes_[0]!r}): at least two are needed to tell them apart."
             )
         family = self._made(self._chosen(len(self.classes_)), len(self.classes_))
-        observed = family.observe(labels, weights)
+        self.class_weight_: np.ndarray = class_weights(self.class_weight, self.classes_, labels, weights)
+        observed = family.observe(labels, weights * self.class_weight_[labels])
         self._learn(self._encoded(columns, kept, family, observed), observed, family, settings)
         return self
 
@@ -152,14 +166,31 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         """Append rows without training again; their labels must be among `classes_`."""
         check_is_fitted(self)
         columns, y, weights, kept = self._validated_rows(X, y, sample_weight, reset=False)
-        self._append(self.encoder_.encode(columns)[kept], self._family.observe(self._labels(y), weights))
+        labels = self._labels(y)
+        observed = self._family.observe(labels, weights * self.class_weight_[labels])
+        self._append(self.encoder_.encode(columns)[kept], observed)
         return self
+
+    def partial_fit(self: Self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """`fit` the first time, `update` from then on: hyper-parameters and classes are those of the first rows.
+
+        classes : labels to come, as scikit-learn passes them; all of them must be among the first rows.
+        """
+        known = np.ravel(self.classes_ if self.__sklearn_is_fitted__() else target_labels(y)).tolist()
+        absent = [label for label in np.asarray([] if classes is None else classes).tolist() if label not in known]
+        if absent:
+            raise ValueError(
+                f"classes has {', '.join(map(repr, absent[:10]))}, which no row of the first batch has: classes are "
+                "learned from the first rows. Begin with a batch that has rows of every class."
+            )
+        learn = self.update if self.__sklearn_is_fitted__() else self.fit
+        return learn(X, y, sample_weight)
 
     def _validated_rows(
         self, X: Any, y: Any, sample_weight: Any, reset: bool
     ) -> tuple[Columns, np.ndarray, np.ndarray, np.ndarray]:
         """Columns of X, labels (m,) and weights (m,) of those rows that count, and which (n,) these are."""
-        columns, y = columns_of(self, X, y=y, reset=reset)
+        columns, y = columns_of(self, X, y=target_labels(y), reset=reset)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         weights, kept = self._weights(sample_weight, y)
@@ -167,7 +198,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def _labels(self, y: Any) -> np.ndarray:
         """Positions (n,) in `classes_` of labels y (n,)."""
-        y = column_or_1d(y)
+        y = column_or_1d(target_labels(y))
         known = {label: place for place, label in enumerate(self.classes_.tolist())}
         places = np.array([known.get(label, -1) for label in y.tolist()], dtype=np.int64)
         if (places < 0).any():
@@ -181,7 +212,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         super()._adopt(fit)
         seen = fit.predictor.rows.observations
         labels = self._family.values(seen.observed)
-        self.class_counts_: np.ndarray = np.bincount(labels, seen.weights, minlength=self._family.classes)
+        counted = np.bincount(labels, seen.weights, minlength=self._family.classes)
+        self.class_counts_: np.ndarray = counted / self.class_weight_
         self.class_shares_: np.ndarray = self.class_counts_ / self.class_counts_.sum()
 
     def _baseline(self) -> dict[str, Any]:
@@ -200,7 +232,15 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Their logarithms (n, K)."""
-        return np.log(np.maximum(self.predict_proba(X), 1e-300))
+        return np.log(np.maximum(self.predict_proba(X), _LEAST))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Log odds of the second of two classes (n,); of more classes, those of each against the others (n, K)."""
+        p = self.predict_proba(X)
+        if p.shape[1] == 2:
+            low, high = np.log(np.maximum(p, _LEAST)).T
+            return np.asarray(high - low)
+        return np.log(np.maximum(p, _LEAST)) - np.log(np.maximum(1 - p, np.finfo(float).eps / 2))
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable labels (n,)."""
@@ -224,9 +264,13 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     def _compute_loo(self) -> LeftOutClasses:
         predictor = self._fit.predictor
-        p = predictor.left_out().p
-        seen = p[np.arange(len(p)), self._family.values(predictor.rows.observations.observed)]
-        return LeftOutClasses(p[self._places], np.log(np.maximum(seen, 1e-300))[self._places])
+        predicted = predictor.left_out()
+        scores = self._log_scores(predicted, predictor.rows.observations)
+        return LeftOutClasses(predicted.p[self._places], scores[self._places])
+
+    def _log_scores(self, predicted: Any, left_out: Observations) -> np.ndarray:
+        seen = predicted.p[np.arange(len(predicted.p)), self._family.values(left_out.observed)]
+        return np.log(np.maximum(seen, _LEAST))
 
     # --- one safe file ----------------------------------------------------------------------------------------------
 
@@ -234,7 +278,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         kind = "O" if self.classes_.dtype.kind in "OUS" else self.classes_.dtype.str
         plain = self.classes_.astype("int64") if self.classes_.dtype.kind in "Mm" else self.classes_
         labels = [label.decode() if isinstance(label, bytes) else label for label in plain.tolist()]
-        return {"classes": labels, "kind": kind}, {}
+        return {"classes": labels, "kind": kind, "weights": self.class_weight_.tolist()}, {}
+
+    def _packed(self, extra: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        header, arrays = super()._packed(extra)
+        header["sections"]["estimator"]["parameters"]["class_weight"] = packed_weights(self.class_weight)
+        return header, arrays
 
     def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
         labels, kind = require(fields, "classes", list), require(fields, "kind", str)
@@ -243,6 +292,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         ):
             raise ModelFileError(f"its {len(labels)} labels do not fit its classes")
         self.classes_ = _classes(labels, kind)
+        self.class_weight = unpacked_weights(self.class_weight)
+        weights = fields.get("weights", [1.0] * len(labels))
+        if not (isinstance(weights, list) and len(weights) == len(labels) and all(map(is_weight, weights))):
+            raise ModelFileError(f"its weights of classes are not {len(labels)} numbers above zero")
+        self.class_weight_ = np.array(weights, dtype=np.float64)
         self._target = None
 
 

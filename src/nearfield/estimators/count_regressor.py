@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from nearfield.columns import Columns
 from nearfield.counts import CountPredictive
 from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
+from nearfield.estimators._targets import refuse_no_counts, target_numbers
 from nearfield.estimators.regressor import LeftOutPredictions
-from nearfield.families import FAMILIES, Family, Observed, names_for
+from nearfield.families import FAMILIES, Family, Observations, Observed, names_for
 from nearfield.fitting import Fit
 from nearfield.validation import check_choice, refuse_missing_target
 
@@ -54,7 +56,9 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     k_ : number of neighbours in use.
     dispersion_ : of the negative binomial: the variance of a count is mu + mu^2 / dispersion. None for the binomial.
     loo_ : left-out `mean`, `std` and `residual` of the training rows, computed when first asked for.
-    feature_relevance_ : 1 / length scale of each column in standardised units, by column name.
+    feature_relevance_ : 1 / length scale of each column in standardised units, by column name; 0 if it was constant.
+    feature_importances_ : (d,) what up to 1,000 left-out rows lose in mean log probability when a column is shuffled
+        among them, at least 0; computed when first asked for.
     length_scales_ : hyper-parameters in the units of the data.
     smoothness_ : shares of Matern 1/2, 3/2 and 5/2 in the kernel "auto", by name; None for other kernels.
     bends_ : (d, 3) shares of each column as it is, of its normal score and of its uniform score.
@@ -128,19 +132,41 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     ) -> Self:
         """Append rows without training again."""
         check_is_fitted(self)
+        self._given_again(exposure, trials)
         columns, observed, kept = self._validated_rows(self._family, X, y, sample_weight, exposure, trials, reset=False)
         self._append(self.encoder_.encode(columns)[kept], observed)
         return self
+
+    def partial_fit(
+        self: Self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None
+    ) -> Self:
+        """`fit` the first time, `update` from then on: hyper-parameters are those of the first rows."""
+        learn = self.update if self.__sklearn_is_fitted__() else self.fit
+        return learn(X, y, sample_weight, exposure=exposure, trials=trials)
 
     def _validated_rows(
         self, family: Family, X: Any, y: Any, sample_weight: Any, exposure: Any, trials: Any, reset: bool
     ) -> tuple[Columns, dict[str, np.ndarray], np.ndarray]:
         """Columns of X, what was observed at those rows that count, and which (n,) these are."""
+        y = target_numbers(y, type(self).__name__)
         refuse_missing_target(y)
         columns, y = columns_of(self, X, y=y, reset=reset, y_numeric=True)
         weights, kept = self._weights(sample_weight, y)
-        observed = family.observe(np.asarray(y, dtype=np.float64), weights, **_given(family, exposure, trials))
+        y = np.asarray(y, dtype=np.float64)
+        refuse_no_counts(y, kept)
+        observed = family.observe(y, weights, **_given(family, exposure, trials))
         return columns, {name: values[kept] for name, values in observed.items()}, kept
+
+    def _given_again(self, exposure: Any, trials: Any) -> dict[str, Any]:
+        """What the family takes of them, by name; a ValueError where the fit was given one that is not there now."""
+        given = _given(self._family, exposure, trials)
+        for name in self._given_names:
+            if given.get(name) is None:
+                raise ValueError(
+                    f"the model was fitted with {name}=, so expected counts depend on it: pass {name}= here too, one "
+                    f"number for each row or one for all ({name}=1 gives counts per unit)."
+                )
+        return given
 
     def _always_learned(self, fit: Fit) -> dict[str, Any]:
         return {"dispersion_": None}
@@ -186,8 +212,10 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
 
     def predict_dist(self, X: Any, *, exposure: Any = None, trials: Any = None) -> CountPredictive:
         """The predictive distributions over counts, as one object over rows with scipy.stats' methods."""
+        check_is_fitted(self)
+        told = self._given_again(exposure, trials)
         X = self._inputs(X)
-        given = self._family.given_arrays(len(X), **_given(self._family, exposure, trials))
+        given = self._family.given_arrays(len(X), **told)
         predicted, _ = self._fit.predictor.predict(X, self._fit.inputs)
         return self._distribution(predicted, given)
 
@@ -197,6 +225,11 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
             predicted, predictor.head, observed, predictor.model.parameters
         )
         return found
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None) -> float:
+        """R^2 of the expected counts, as scikit-learn's `r2_score`."""
+        expected = self.predict(X, exposure=exposure, trials=trials)
+        return float(r2_score(y, expected, sample_weight=sample_weight))
 
     def log_score(self, X: Any, y: Any, *, exposure: Any = None, trials: Any = None) -> float:
         """Mean log probability of the counts y (n,)."""
@@ -220,6 +253,9 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         dist = self._distribution(predictor.left_out(), observed)
         found = (dist.mean(), dist.std(), self._family.values(observed) - dist.mean())
         return LeftOutPredictions(*(part[self._places] for part in found))
+
+    def _log_scores(self, predicted: Any, left_out: Observations) -> np.ndarray:
+        return self._distribution(predicted, left_out.observed).logpmf(self._family.values(left_out.observed))
 
 
 def _given(family: Family, exposure: Any, trials: Any) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
-from nearfield.families import FAMILIES, names_for
+from nearfield.estimators._targets import target_numbers
+from nearfield.families import FAMILIES, Observations, names_for
 from nearfield.families.outputs import OUTPUTS
 from nearfield.fitting import Fit
 from nearfield.heads.outputs import joint_scores
@@ -78,7 +79,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
     k_ : number of neighbours in use. Where it is n - 1, predictions use all n rows.
     loo_ : left-out `mean`, `std` and `residual` of the training rows, computed when first asked for. A row of weight
         zero, or without any target, is no training row.
-    feature_relevance_ : 1 / length scale of each column in standardised units, by column name.
+    feature_relevance_ : 1 / length scale of each column in standardised units, by column name; 0 if it was constant.
+    feature_importances_ : (d,) what up to 1,000 left-out rows lose in mean log density when a column is shuffled among
+        them, at least 0; computed when first asked for.
     length_scales_, kernel_scale_, noise_std_ : hyper-parameters in the units of the data; of Student-t noise the scale.
         Of several outputs, length scales for each kernel, the others for each output.
     mixing_ : (P, n_latents) how much of each latent function is in each output, in its units; None but for "lmc".
@@ -183,12 +186,18 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self._append(self.encoder_.encode(columns)[kept], self._family.observe(y, weights, noise_variance=noise))
         return self
 
+    def partial_fit(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
+        """`fit` the first time, `update` from then on: hyper-parameters are those of the first rows."""
+        learn = self.update if self.__sklearn_is_fitted__() else self.fit
+        return learn(X, y, sample_weight=sample_weight, noise_variance=noise_variance)
+
     def _validated_rows(self, X: Any, y: Any, sample_weight: Any, noise_variance: Any, reset: bool) -> tuple[Any, ...]:
         """Columns of X, y (m,) or (m, P), weights (m,) and known noise variances like y of those kept of n rows (n,).
 
         All are finite, but for missing targets (NaN) of several outputs. Rows that do not count are left out: those of
         weight zero and those without any target.
         """
+        y = target_numbers(y, type(self).__name__)
         given = np.asarray(y)
         several = given.ndim == 2 and given.shape[1] > 1
         missing = np.zeros(given.shape, bool)
@@ -341,6 +350,15 @@ class GPRegressor(RegressorMixin, GPEstimator):
         mean, y = target.undo(predicted.loc), target.undo(self._family.values(observed))
         std = predicted.scale * target.scale * predictor.head.unit_std
         return LeftOutPredictions(*(self._shaped(part[self._places]) for part in (mean, std, y - mean)))
+
+    def _log_scores(self, predicted: Any, left_out: Observations) -> np.ndarray:
+        """Of several outputs the mean over those that are there."""
+        y = self._family.values(left_out.observed)
+        there = np.isfinite(y)
+        scores = self._head.distribution(predicted.loc, predicted.scale).logpdf(np.where(there, y, 0.0))
+        if y.ndim == 1:
+            return np.asarray(scores)
+        return np.asarray(np.where(there, scores, 0.0).sum(axis=1) / np.maximum(there.sum(axis=1), 1))
 
     @property
     def _head(self) -> Any:
