@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nearfield.estimators import GPClassifier, GPCountRegressor, GPRegressor, TrainingRowsWarning
     from nearfield.persistence import ModelFileError
+    from nearfield.wild import WildValuesWarning
 
 __version__ = "0.1.0"
-__all__ = ["GPClassifier", "GPCountRegressor", "GPRegressor", "ModelFileError", "TrainingRowsWarning", "__version__"]
+__all__ = [
+    "GPClassifier",
+    "GPCountRegressor",
+    "GPRegressor",
+    "ModelFileError",
+    "TrainingRowsWarning",
+    "WildValuesWarning",
+    "__version__",
+]
 
 _HOMES = {
     "GPClassifier": "nearfield.estimators",
@@ -17,6 +26,7 @@ _HOMES = {
     "GPRegressor": "nearfield.estimators",
     "TrainingRowsWarning": "nearfield.estimators",
     "ModelFileError": "nearfield.persistence",
+    "WildValuesWarning": "nearfield.wild",
 }
 
 

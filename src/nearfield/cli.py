@@ -189,6 +189,7 @@ def fit(
         **settings,
     )
     _collect()
+    estimator._column_names = encoder.feature_names
     with _user_errors():
         estimator.fit(x, y, **beside, **together)
     estimator._remember_table(encoder.to_json(), encoder.feature_names)

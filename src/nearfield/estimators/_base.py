@@ -26,6 +26,7 @@ from nearfield.persistence import ModelFileError, naming_file, read_file, requir
 from nearfield.rows import join_equal
 from nearfield.summary import Summary, bent_line, smoothness_line
 from nearfield.validation import check_choice, checked_warp, is_int, refuse_not_finite, refuse_text
+from nearfield.wild import disbelieved, tame_rows
 
 DEFAULTS = Settings()
 DEPRECATED = "deprecated"
@@ -82,6 +83,7 @@ class GPEstimator(BaseEstimator):
     _places: np.ndarray  # (n,) the observation that each training row became
     _target: Any  # Scaling of a target that is standardised, else None
     _target_names: list[str] | None = None  # of the columns of y, where it had names
+    _column_names: list[str] | None = None  # of the columns of X, where the command line has them for its array
     _learned: dict[str, Any]  # what the family learned, by name, as `nearfield info` tells it
     _table: dict[str, Any]  # how the command line read its table, where it fitted the model
 
@@ -130,20 +132,28 @@ class GPEstimator(BaseEstimator):
         family: Family,
         settings: Settings,
         groups: np.ndarray | None = None,
+        kept: np.ndarray | None = None,
     ) -> None:
         """Fit validated inputs X (n, d) and what was observed there, in the user's units, and take the fit over.
 
-        Equal rows are joined before anything is computed.
+        kept: which of the rows that the user gave these are; None: all. Equal rows are joined before anything is
+        computed, and wild values are tamed.
         """
         drawn = int(check_random_state(self.random_state).randint(2**31))
         watch = Watch(drawn if is_int(self.random_state) else None, drawn, self.checkpoint, self.verbose)
         rows = join_equal(family, X, observed, groups)
         warp = checked_warp(self.warp, X.shape[1], getattr(self, "feature_names_in_", None))
         settings = replace(_clamp_k(settings, len(rows.inputs)), warp=warp)
-        self._target = family.target_scaling(rows.observed)
+        names = getattr(self, "feature_names_in_", self._column_names), self._target_names
+        inputs, target, doubted = tame_rows(family, rows, X, observed, names, kept)
+        self._target = family.target_scaling(target)
         unit = 1.0 if self._target is None else self._target.scale
-        own = family.standardised(rows.observed, self._target)
-        fit = fitting.fit(rows.inputs, own, family, settings, watch, unit=unit, groups=rows.groups, n_rows=len(X))
+        own = disbelieved(family.standardised(target, self._target), doubted)
+        family = family.with_rows(own)
+        fit = fitting.fit(
+            inputs, own, family, settings, watch,
+            unit=unit, groups=rows.groups, n_rows=len(X), doubted=doubted,
+        )  # fmt: skip
         self._places = family.places(rows.row, observed, rows.observed)
         self._adopt(fit)
         self.__dict__.pop("_table", None)

@@ -123,14 +123,14 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         check_choice("class_kernels", self.class_kernels, ("shared", "own"))
         settings = self._settings(structure=self.class_kernels)
         self._target_names = names_of(y)
-        X, y, weights = self._validated_rows(X, y, sample_weight, reset=True)
+        X, y, weights, kept = self._validated_rows(X, y, sample_weight, reset=True)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"only one class is present ({self.classes_[0]!r}): at least two are needed to tell them apart."
             )
         family = self._made(self._chosen(len(self.classes_)), len(self.classes_))
-        self._learn(X, family.observe(labels, weights), family, settings)
+        self._learn(X, family.observe(labels, weights), family, settings, kept=kept)
         return self
 
     def _chosen(self, classes: int) -> type[Family]:
@@ -144,21 +144,21 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Append rows without training again; their labels must be among `classes_`."""
         check_is_fitted(self)
-        X, y, weights = self._validated_rows(X, y, sample_weight, reset=False)
+        X, y, weights, _ = self._validated_rows(X, y, sample_weight, reset=False)
         self._append(X, self._family.observe(self._labels(y), weights))
         return self
 
     def _validated_rows(
         self, X: Any, y: Any, sample_weight: Any, reset: bool
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """X (n, d) as finite float64, labels y (n,) and weights (n,), rows of weight zero left out."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """X (n, d) as finite float64, labels y (n,) and weights (n,) of the rows that count, and which do."""
         refuse_text(X)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False, reset=reset, ensure_min_samples=1)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         refuse_not_finite(X, getattr(self, "feature_names_in_", None))
         weights, kept = self._weights(sample_weight, X)
-        return X[kept], y[kept], weights[kept]
+        return X[kept], y[kept], weights[kept], kept
 
     def _labels(self, y: Any) -> np.ndarray:
         """Positions (n,) in `classes_` of labels y (n,)."""

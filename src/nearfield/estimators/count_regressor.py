@@ -113,8 +113,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         settings = self._settings()
         self._target_names = names_of(y)
         self._given_names = [name for name, value in (("exposure", exposure), ("trials", trials)) if value is not None]
-        X, observed = self._validated_rows(family, X, y, sample_weight, exposure, trials, reset=True)
-        self._learn(X, observed, family, settings)
+        X, observed, kept = self._validated_rows(family, X, y, sample_weight, exposure, trials, reset=True)
+        self._learn(X, observed, family, settings, kept=kept)
         return self
 
     def update(
@@ -122,14 +122,14 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     ) -> Self:
         """Append rows without training again."""
         check_is_fitted(self)
-        X, observed = self._validated_rows(self._family, X, y, sample_weight, exposure, trials, reset=False)
+        X, observed, _ = self._validated_rows(self._family, X, y, sample_weight, exposure, trials, reset=False)
         self._append(X, observed)
         return self
 
     def _validated_rows(
         self, family: Family, X: Any, y: Any, sample_weight: Any, exposure: Any, trials: Any, reset: bool
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """X (n, d) as finite float64 and what was observed there, without rows of weight zero."""
+    ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
+        """X (n, d) as finite float64 and what was observed there, without rows of weight zero, and which are kept."""
         refuse_text(X)
         refuse_missing_target(y)
         X, y = validate_data(
@@ -138,7 +138,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         refuse_not_finite(X, getattr(self, "feature_names_in_", None))
         weights, kept = self._weights(sample_weight, X)
         observed = family.observe(np.asarray(y, dtype=np.float64), weights, **_given(family, exposure, trials))
-        return X[kept], {name: values[kept] for name, values in observed.items()}
+        return X[kept], {name: values[kept] for name, values in observed.items()}, kept
 
     def _always_learned(self, fit: Fit) -> dict[str, Any]:
         return {"dispersion_": None}

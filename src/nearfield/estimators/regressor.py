@@ -167,7 +167,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         _warn_of_constants(y)
         observed = family.observe(y, weights, noise_variance=noise)
         together = None if groups is None else _groups(groups, kept, join_equal(family, X, observed))
-        self._learn(X, observed, family.with_rows(observed), settings, together)
+        self._learn(X, observed, family.with_rows(observed), settings, together, kept)
         return self
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
