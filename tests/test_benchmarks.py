@@ -141,3 +141,51 @@ def test_a_step_of_svgp_and_a_line_of_the_table():
     }  # fmt: skip
     assert fit.line("ours", payload) == "| ours | 11.3 | 1.7 | 600 | 0.1000 | -1.000 | 0.0500 |"
     assert fit.line("theirs", {"status": "failed", "message": "oh"}).startswith("| theirs | failed: oh |")
+
+
+def test_one_hot_blocks_become_text_columns_again():
+    pytest.importorskip("pandas")
+    import _frames
+
+    names = ['\ufeff"age"', "job=clerk", "job=cook", "default=yes"]
+    table = _frames.undone(np.array([[30.0, 0, 1, 0], [41.5, 1, 0, 1], [50.0, 0, 0, 0]]), names)
+    assert list(table.columns) == ["age", "job", "default"]
+    assert table["age"].tolist() == [30.0, 41.5, 50.0]
+    assert table["job"].tolist()[:2] == ["cook", "clerk"]
+    assert table["job"].isna().tolist() == [False, False, True]
+    assert table["default"].tolist() == ["no", "yes", "no"]
+    assert _frames.coded(np.array([[0.5], [-1.0], [0.5]]), ("a",))["a"].tolist() == ["level 1", "level 0", "level 1"]
+
+
+def test_indicators_are_those_of_the_training_rows():
+    pd = pytest.importorskip("pandas")
+    import tables
+
+    when = pd.to_datetime(["2021-01-02", "2021-01-01", "2021-01-05"])
+    train = pd.DataFrame({"a": ["x", "y", None], "n": [1.0, np.nan, 3.0], "when": when})
+    test = pd.DataFrame({"a": ["z", "y"], "n": [np.nan, 7.0], "when": when[:2]})
+    X, X_test = tables.indicators(train, test)
+    assert X.tolist() == [[1, 1, 1, 0], [2, 0, 0, 1], [3, 4, 0, 0]]  # n, when, x, y
+    assert X_test.tolist() == [[2, 1, 0, 0], [7, 0, 0, 1]]
+
+
+def test_a_line_of_mixed_tables():
+    pytest.importorskip("pandas")
+    import tables
+
+    figures = tables.averaged(
+        [{"one-hot": (0.4, 1.0), "catboost": (0.5, 3.0)}, {"one-hot": (0.6, 2.0), "catboost": (0.5, 5.0)}]
+    )
+    assert tables.line("adult", "mean", figures) == "| adult | mean | 0.5000 | 1.5 | 0.5000 | 4.0 | - | - | 1.000 |"
+    assert tables.nll(np.array([[0.25, 0.75], [0.5, 0.5]]), np.array([1, 0])) == pytest.approx(-np.log(0.375) / 2)
+
+
+@pytest.mark.parametrize("name", ["orders", "trials"])
+def test_made_tables_have_text_gaps_and_both_labels(name):
+    pytest.importorskip("pandas")
+    import _frames
+
+    table, y = _frames.MADE[name]()
+    assert table.isna().any().any()
+    assert 0.3 < y.mean() < 0.7
+    assert len(table) == len(y)

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from nearfield.encoding import TableEncoder
     from nearfield.estimators import GPClassifier, GPCountRegressor, GPRegressor, TrainingRowsWarning
     from nearfield.persistence import ModelFileError
+    from nearfield.wild import WildValuesWarning
 
 __version__ = "0.1.0"
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "ModelFileError",
     "TableEncoder",
     "TrainingRowsWarning",
+    "WildValuesWarning",
     "__version__",
 ]
 
@@ -27,6 +29,7 @@ _HOMES = {
     "TrainingRowsWarning": "nearfield.estimators",
     "ModelFileError": "nearfield.persistence",
     "TableEncoder": "nearfield.encoding",
+    "WildValuesWarning": "nearfield.wild",
 }
 
 

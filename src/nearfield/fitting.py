@@ -111,9 +111,11 @@ def fit(
     unit: float | np.ndarray = 1.0,
     groups: np.ndarray | None = None,
     n_rows: int | None = None,
+    doubted: np.ndarray | None = None,
 ) -> Fit:
     """Fit X (n, d) and what was observed there, all finite; `unit` is what one of the target's is to users, of several
-    outputs (P,). `n_rows` is how many rows the user gave, where equal ones were joined.
+    outputs (P,). `n_rows` is how many rows the user gave, where equal ones were joined. Rows that are `doubted` (n,)
+    are learned from, but left-out scores are those of the others.
     """
     began = time.perf_counter()
     if settings.metric == "plain":
@@ -124,7 +126,7 @@ def fit(
     n = len(rows) if n_rows is None else n_rows
     _warn_of_few_rows(n, int((inputs.scale != IGNORED).sum()))
     with one_blas_thread():
-        learned = _Learner(rows, settings, watch, np.asarray(unit)).learn(family)
+        learned = _Learner(rows, settings, watch, np.asarray(unit), doubted).learn(family)
     choice, progress = learned.calibrated.choice, learned.progress
     summary = Summary(
         rows=n,
@@ -137,7 +139,7 @@ def fit(
         seconds=time.perf_counter() - began,
         k=choice.k,
         k_reason=choice.reason,
-        left_out_rows=min(len(rows.observations), _LEFT_OUT_ROWS),
+        left_out_rows=min(learned.sound, _LEFT_OUT_ROWS),
         left_out=learned.calibrated.scores,
         jittered=progress.jittered,
         rejected=progress.rejected,
@@ -164,13 +166,19 @@ class _Learned:
     calibrated: Calibrated
     progress: Progress
     most_steps: int
+    sound: int  # observations that may be scored
 
 
 class _Learner:
     """Trains and calibrates models of the same rows: one, or several of which the best is kept."""
 
-    def __init__(self, rows: Rows, settings: Settings, watch: Watch, unit: np.ndarray) -> None:
+    def __init__(
+        self, rows: Rows, settings: Settings, watch: Watch, unit: np.ndarray, doubted: np.ndarray | None = None
+    ) -> None:
         self.rows, self.settings, self.watch, self.unit = rows, settings, watch, unit
+        self.sound = np.arange(len(rows.observations))
+        if doubted is not None and not doubted.all():
+            self.sound = np.flatnonzero(~doubted[rows.observations.row])
         self.checkpoint: Checkpoint | None = None
         self.seed = watch.drawn_seed if watch.asked_seed is None else watch.asked_seed
         self.warps, self.shrinks = _warps(rows, settings.warp), settings.metric == "learned"
@@ -181,7 +189,8 @@ class _Learner:
             self.checkpoint = Checkpoint(self.watch.checkpoint, _fingerprint(family, self.rows, self.settings))
             self.seed = self.checkpoint.seed(self.watch.asked_seed, self.watch.drawn_seed)
         self.rng = np.random.default_rng(self.seed)
-        self.sample = _sample(self.rng, self.rows.observations.weights)
+        sample, counted = _sample(self.rng, self.rows.observations.weights[self.sound])
+        self.sample = self.sound[sample], counted
         learned = self._mixed(family) if self.settings.structure == "mixed" else self._one(family, self._alone(family))
         if self.checkpoint is not None:
             self.checkpoint.remove()
@@ -242,7 +251,7 @@ class _Learner:
                 progress.rejected += one.progress.rejected
         progress.jittered += found.jittered
         most = sum(one.most_steps for one in every)
-        return _Learned(kept.model, kept.sweeper.rows, found, progress, most)
+        return _Learned(kept.model, kept.sweeper.rows, found, progress, most, len(self.sound))
 
     def _initial(self, family: Family, covariance: Covariance) -> Model:
         level = family.initial_mean(self.rows.observed)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+FAR = 1e100
+
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
@@ -45,8 +47,16 @@ class Scaling:
         return cls(np.asarray(centre), np.asarray(scale)) if usable else cls.of(values, weights)
 
     def apply(self, values: np.ndarray) -> np.ndarray:
-        """Standardised values."""
-        return (values - self.centre) / self.scale
+        """Standardised values; beyond FAR they grow with their logarithm, so that squared distances do not overflow."""
+        with np.errstate(over="ignore"):
+            found: np.ndarray = (values - self.centre) / self.scale
+            return found if np.abs(found).max(initial=0.0) <= FAR else self._in_reach(values, found)
+
+    def _in_reach(self, values: np.ndarray, found: np.ndarray) -> np.ndarray:
+        """The same where the differences or quotients `found` may overflow."""
+        found = np.where(np.isfinite(found), found, values / self.scale - self.centre / self.scale)
+        size = np.minimum(np.abs(found), np.finfo(np.float64).max)
+        return np.where(size > FAR, np.copysign(FAR * (1 + np.log(np.maximum(size, FAR) / FAR)), found), found)
 
     def undo(self, values: np.ndarray) -> np.ndarray:
         """Values in their own units."""

@@ -29,6 +29,7 @@ from nearfield.persistence import ModelFileError, naming_file, read_file, requir
 from nearfield.rows import join_equal
 from nearfield.summary import Summary, bent_line, smoothness_line
 from nearfield.validation import check_choice, checked_warp, is_int
+from nearfield.wild import Given, disbelieved, tame_rows
 
 DEFAULTS = Settings()
 DEPRECATED = "deprecated"
@@ -86,6 +87,7 @@ class GPEstimator(BaseEstimator):
     _places: np.ndarray  # (n,) the observation that each training row became
     _target: Any  # Scaling of a target that is standardised, else None
     _target_names: list[str] | None = None  # of the columns of y, where it had names
+    _first_row: int = 0  # number of the first row in messages
     _learned: dict[str, Any]  # what the family learned, by name, as `nearfield info` tells it
     _encoder: TableEncoder
     _described: dict[str, Any]  # what the command line knows of its target, where it fitted the model
@@ -135,19 +137,27 @@ class GPEstimator(BaseEstimator):
         family: Family,
         settings: Settings,
         groups: np.ndarray | None = None,
+        kept: np.ndarray | None = None,
     ) -> None:
         """Fit validated inputs X (n, d) and what was observed there, in the user's units, and take the fit over.
 
-        Equal rows are joined before anything is computed.
+        kept: which of the rows that the user gave these are; None: all. Equal rows are joined before anything is
+        computed, and wild values are tamed.
         """
         drawn = int(check_random_state(self.random_state).randint(2**31))
         watch = Watch(drawn if is_int(self.random_state) else None, drawn, self.checkpoint, self.verbose)
         rows = join_equal(family, X, observed, groups)
         settings = replace(_clamp_k(settings, len(rows.inputs)), warp=self._bendable())
-        self._target = family.target_scaling(rows.observed)
+        given = Given(self.encoder_.feature_names, self._target_names, kept, self._first_row)
+        inputs, target, doubted = tame_rows(family, rows, X, observed, given)
+        self._target = family.target_scaling(target)
         unit = 1.0 if self._target is None else self._target.scale
-        own = family.standardised(rows.observed, self._target)
-        fit = fitting.fit(rows.inputs, own, family, settings, watch, unit=unit, groups=rows.groups, n_rows=len(X))
+        own = disbelieved(family.standardised(target, self._target), doubted)
+        family = family.with_rows(own)
+        fit = fitting.fit(
+            inputs, own, family, settings, watch,
+            unit=unit, groups=rows.groups, n_rows=len(X), doubted=doubted,
+        )  # fmt: skip
         self._places = family.places(rows.row, observed, rows.observed)
         self._adopt(fit)
         self.__dict__.pop("_described", None)
@@ -221,7 +231,7 @@ class GPEstimator(BaseEstimator):
 
     def _encoded(self, columns: Columns, kept: np.ndarray, family: Family, observed: Observed) -> np.ndarray:
         """Features (n, m) of those training rows that are kept, which were observed; the encoder is learned."""
-        self._encoder = TableEncoder(self.categorical_features)
+        self._encoder, self._first_row = TableEncoder(self.categorical_features), columns.first_row
         some = columns if kept.all() else SomeRows(columns, kept)
         return self._encoder.learn(some, *family.level_target(observed))
 

@@ -176,7 +176,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         observed = family.observe(y, weights, noise_variance=noise)
         X = self._encoded(columns, kept, family, observed)
         together = None if groups is None else _groups(groups, kept, join_equal(family, X, observed))
-        self._learn(X, observed, family.with_rows(observed), settings, together)
+        self._learn(X, observed, family.with_rows(observed), settings, together, kept)
         return self
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
