@@ -74,6 +74,7 @@ TABULAR = {
     "table_writing",
     "table",
     "cells",
+    "spellings",
     "forms",
     "target",
     "encoding",
