@@ -92,9 +92,9 @@ def form_of(values: Cells, label: str, dates: str | None = None, odd: str = "err
     if values.n_odd == 0:
         return Form("number")
     cells = values.cells.filter(present)
-    if pc.all(pc.is_in(cells, value_set=pa.array([*TRUE, *FALSE], pa.large_string()))).as_py():
-        return Form("flag")
     sample = pc.unique(cells.slice(0, 20 * _SAMPLE)).slice(0, _SAMPLE).to_pylist()
+    if {*TRUE, *FALSE}.issuperset(sample) and count_odd(Form("flag"), values) == 0:
+        return Form("flag")
     if sample[0][:4].isdecimal() and "-" in sample[0] and as_dates(_microseconds(cells)) is not None:
         return Form("date")
     form, fits = _best(cells, sample, dates, label, name)

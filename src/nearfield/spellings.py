@@ -62,7 +62,7 @@ class NumberSpelling:
         thousands, decimal = _STYLES[self.style]
         unit = self.prefix or self.suffix
         what = "percentages" if unit == "%" else f"numbers in {unit}" if unit else "numbers"
-        signs = {",": "commas", ".": "points", "": ""}.get(thousands, "signs" if "'" in thousands else "blanks")
+        signs = {",": "commas", ".": "points", "": ""}.get(thousands, "apostrophes" if "'" in thousands else "blanks")
         parts = ["a decimal comma"] if decimal == "," else []
         parts += [f"{signs} between thousands"] if signs else []
         return what + (f" with {' and '.join(parts)}" if parts else "")
@@ -95,7 +95,7 @@ class NumberSpelling:
 
 _GROUPED = r"^[+-]?\d{1,3}(\.\d{3})+$"
 _NUMBERISH = re.compile(
-    rf"(?:[+-]?(?P<prefix>{_CURRENCY}))?[{_BLANKS}]*[+-]?[\d.,][\d.,'’{_BLANKS}]*?(?:[eE][+-]?\d+)?"
+    rf"(?:[+{_MINUS}-]?(?P<prefix>{_CURRENCY}))?[{_BLANKS}]*[+{_MINUS}-]?[\d.,][\d.,'’{_BLANKS}]*?(?:[eE][+-]?\d+)?"
     rf"[{_BLANKS}]*(?P<suffix>{_UNIT})?"
 )
 

@@ -140,15 +140,16 @@ def located(path: Path, dialect: Dialect = AS_FOUND, rows: np.ndarray | None = N
         if error.row is None:
             raise
         row = error.row if rows is None else int(rows[error.row - 1])
-        raise TableError(str(error).replace(f"row {error.row}", f"row {row}{_place(path, dialect, row)}", 1)) from error
+        message = str(error).replace(f"row {error.row}", f"row {row}", 1)
+        raise TableError(message + _place(path, dialect, row)) from error
 
 
 def _place(path: Path, dialect: Dialect, row: int) -> str:
     source = _source(path, dialect)
     if source.kind == "excel":
-        return f" (row {row + 1} of the sheet)"
+        return f" (Row {row} is row {row + 1} of the sheet.)"
     line = line_of_row(path, source.dialect, source.gzipped, row) if source.kind == "text" else None
-    return "" if line is None else f" (line {line} of the file)"
+    return "" if line is None else f" (Row {row} is line {line} of the file.)"
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
