@@ -319,13 +319,24 @@ def _of_length(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Tabl
 
 
 def _cleaned(table: pa.Table, source: _Source) -> pa.Table:
-    """The same with null for the gaps that were named, and points in numbers that are text."""
+    """The same with null for the gaps that were named, and points in numbers that are text; damaged text is an error."""
+    if source.kind == "parquet":
+        _check_text(table, source.path)
     na, comma = source.dialect.na or (), source.dialect.decimal == "," and source.kind == "text"
     if not na and not comma:
         return table
     columns = [_with_points(column) if comma else column for column in table.columns]
     columns = [_without(column, na) for column in columns] if na else columns
     return pa.table(columns, names=table.column_names)
+
+
+def _check_text(table: pa.Table, path: Path) -> None:
+    """Raise TableError if text of a Parquet file, which says that it is UTF-8, is not."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            column.validate(full=not pa.types.is_primitive(column.type))
+        except pa.ArrowInvalid as error:
+            raise TableError(f"{path} cannot be read: column {name!r} is damaged, it is not UTF-8 text.") from error
 
 
 def _with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
