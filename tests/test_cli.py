@@ -218,7 +218,7 @@ FIT_MISTAKES = [
     ("temp,y\n1,2\n", ["--target", "tmp"], ["'tmp'", "nearest: 'temp'"]),
     ("y\n1\n", ["--target", "y"], ["no columns to predict 'y' from"]),
     ("x,y\n1,red\n2,blue\n", ["--target", "y", "--task", "regression"], ["The target 'y' has 'red' in row 1"]),
-    ("x,y\n1,2\n2,\n3,\n", ["--target", "y"], ["'y' is missing in 2 of 3 rows"]),
+    ("x,y\n1,\n2,NA\n", ["--target", "y"], ["'y' is missing in all 2 rows"]),
     ("x,y\n1,2\n2,inf\n", ["--target", "y"], ["'y' has 1 infinite values, first in row 2"]),
     ("x,y\n1,2\ninf,1\n", ["--target", "y"], ["'x' has 1 infinite values, first in row 2"]),
     ("x,x,y\n1,2,3\n", ["--target", "y"], ["more than once: 'x'"]),

@@ -343,7 +343,7 @@ NUMBERS = "x,n,y\n1,2,0\n2,3,1\n3,4,2\n"
 MISTAKES = [
     ("x,y\n1,red\n2,blue\n", ["--task", "regression"], ["The target 'y' has 'red' in row 1", "a number"]),
     ("x,y\n1,true\n2,false\n", ["--task", "regression"], ["'y' has type bool; numbers"]),
-    ("x,y\n1,red\n2,\n3,blue\n", [], ["'y' is missing in 1 of 3 rows, first in row 2"]),
+    ("x,y\n1,red\n2,\n3,red\n", [], ["'y' is 'red' in every row"]),
     ("x,y\n1,red\n2,red\n", [], ["'y' is 'red' in every row; at least two classes"]),
     ("x,y\n1,1\n2,2.5\n", ["--task", "classification"], ["'y' has 2.5 in row 2", "whole numbers"]),
     ("x,y\n" + "".join(f"{i},name {i}\n" for i in range(70)), [], ["'y' is text with 70 different", "--task"]),

@@ -9,20 +9,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nearfield.cells import READERS, Cells, Text, is_number, is_text, opened, texts
+from nearfield.cells import Cells, Text, opened, texts
 from nearfield.columns import DAY, Coded, Columns, TableError
+from nearfield.forms import SIGNS, Form, count_odd, form_of, read_as
 
 _UNNAMED = ("", "__index_level_0__")  # a row index that pandas wrote to CSV, to Parquet
 
 
 class ArrowColumns(Columns):
-    """Columns of a table or a block of one, of those `names`; each is opened once."""
+    """Columns of a table or a block of one; each is opened once.
 
-    def __init__(self, table: pa.Table | pa.RecordBatch, first_row: int = 1, tally: Any = None) -> None:
+    dates, odd: what decides where it is not clear, in training, what cells mean, see `forms`.
+    """
+
+    def __init__(
+        self,
+        table: pa.Table | pa.RecordBatch,
+        first_row: int = 1,
+        tally: Any = None,
+        dates: str | None = None,
+        odd: str = "error",
+    ) -> None:
         self._table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
         self.names = list(self._table.column_names)
         self.first_row, self.tally = first_row, tally
+        self._dates, self._odd = dates, odd
         self._opened: dict[str, Cells] = {}
+        self._forms: dict[str, Form] = {}
+        self.odd: dict[str, int] = {}
+        """how many cells of columns were taken as missing because they were odd"""
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -32,16 +47,29 @@ class ArrowColumns(Columns):
             self._opened[name] = opened(self._table.column(name))
         return self._opened[name]
 
+    def _form(self, name: str) -> Form:
+        if name not in self._forms:
+            cells = self._cells(name)
+            form = form_of(cells, f"Column {name!r}", self._dates, self._odd, name)
+            n_odd = count_odd(form, cells) if self._odd == "missing" else 0
+            if n_odd:
+                self.odd[name] = n_odd
+            self._forms[name] = form
+        return self._forms[name]
+
     def kind(self, name: str) -> str:
-        return _kind(name, self._cells(name).type)
+        return "duration" if pa.types.is_duration(self._cells(name).type) else self._form(name).kind
+
+    def form(self, name: str) -> str:
+        return "" if pa.types.is_duration(self._cells(name).type) else self._form(name).pattern
 
     def read(self, name: str, kind: str, form: str = "") -> Any:
         label, cells = f"Column {name!r}", self._cells(name)
         if kind == "duration":
             return _durations(cells, label)
         if kind != "text":
-            return READERS[kind](cells, label, self.first_row)
-        found = texts(cells, label, missing=None).combine_chunks().dictionary_encode()
+            return read_as(Form(kind, form), cells, label, self.first_row, self._odd)
+        found = texts(cells, label, missing=None, signs=form == SIGNS).combine_chunks().dictionary_encode()
         codes = pc.fill_null(found.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         return Coded(codes, found.dictionary.to_pylist())
 
@@ -58,20 +86,3 @@ def named(names: Iterable[str]) -> tuple[list[str], list[str]]:
     """Names of columns that have one, and of those that have none."""
     every = list(names)
     return [name for name in every if name not in _UNNAMED], [name for name in every if name in _UNNAMED]
-
-
-def _kind(name: str, kind: pa.DataType) -> str:
-    if is_text(kind) or pa.types.is_dictionary(kind):
-        return "text"
-    if pa.types.is_boolean(kind):
-        return "flag"
-    if is_number(kind) or pa.types.is_null(kind):
-        return "number"
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return "date"
-    if pa.types.is_duration(kind):
-        return "duration"
-    binary = pa.types.is_binary(kind)
-    what = "is not UTF-8 text" if binary else f"has type {kind}, which cannot be used"
-    hint = "convert the file, for example with iconv -f latin1 -t utf8" if binary else "convert it to numbers or text"
-    raise TableError(f"Column {name!r} {what}: {hint}, or leave it out (--drop {name}).")

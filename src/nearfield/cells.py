@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from nearfield.columns import MISSING, TableError
 from nearfield.table import NULL_VALUES
 
-_NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
+NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
+"""A number as Python and pyarrow read it."""
+
 _DAY = 86_400e6  # microseconds
-_TRUE, _FALSE = ("1", "true", "True", "TRUE"), ("0", "false", "False", "FALSE")
+TRUE, FALSE = ("1", "true", "True", "TRUE"), ("0", "false", "False", "FALSE")
 
 Floats = NDArray[np.float64]
 
@@ -44,9 +46,14 @@ class Text:
         return pc.is_in(self.cells, value_set=pa.array(NULL_VALUES, pa.large_string()))
 
     @cached_property
+    def has_signs(self) -> bool:
+        """Whether there is a lone plus among the cells, so that a lone minus is a value and not a gap."""
+        return bool(pc.any(pc.equal(self.cells, "+")).as_py())
+
+    @cached_property
     def odd(self) -> pa.ChunkedArray:
         """Which have a value that is no number."""
-        return pc.and_not(pc.invert(pc.match_substring_regex(self.cells, _NUMBER)), self.missing)
+        return pc.and_not(pc.invert(pc.match_substring_regex(self.cells, NUMBER)), self.missing)
 
     @cached_property
     def n_odd(self) -> int:
@@ -83,11 +90,16 @@ def numbers(values: Cells, label: str, first_row: int) -> Floats:
             refuse(values.cells, values.odd, label, first_row, "a number")
         values = pc.if_else(values.missing, None, values.cells)
     elif not (is_number(values.type) or pa.types.is_boolean(values.type) or pa.types.is_null(values.type)):
-        raise TableError(f"{label} has type {values.type}; numbers are expected, as in the training table.")
-    found = _floats(values)
+        refuse_type(values, label, "numbers")
+    return finite(as_floats(values), label, first_row)
+
+
+def finite(found: Floats, label: str, first_row: int) -> Floats:
+    """The same; infinite values are an error."""
     infinite = np.flatnonzero(np.isinf(found))
     if infinite.size:
-        raise TableError(f"{label} has {infinite.size} infinite values, first in row {infinite[0] + first_row}.")
+        row = int(infinite[0]) + first_row
+        raise TableError(f"{label} has {infinite.size} infinite values, first in row {row}.", row)
     return found
 
 
@@ -96,9 +108,9 @@ def flags(values: Cells, label: str, first_row: int) -> Floats:
     if not isinstance(values, Text):
         return numbers(values, label, first_row)
     cells, missing = values.cells, values.missing
-    true, false = (pc.is_in(cells, value_set=pa.array(words, pa.large_string())) for words in (_TRUE, _FALSE))
+    true, false = (pc.is_in(cells, value_set=pa.array(words, pa.large_string())) for words in (TRUE, FALSE))
     refuse(cells, pc.invert(pc.or_(pc.or_(true, false), missing)), label, first_row, "true or false")
-    return _floats(pc.if_else(missing, None, true))
+    return as_floats(pc.if_else(missing, None, true))
 
 
 def days(values: Cells, label: str, first_row: int) -> Floats:
@@ -106,26 +118,26 @@ def days(values: Cells, label: str, first_row: int) -> Floats:
     if isinstance(values, Text):
         values = _parse_dates(values, label, first_row)
     if pa.types.is_null(values.type):
-        return _floats(values)
+        return as_floats(values)
     if not (pa.types.is_date(values.type) or pa.types.is_timestamp(values.type)):
-        raise TableError(f"{label} has type {values.type}; dates are expected, as in the training table.")
+        refuse_type(values, label, "dates")
     zone = getattr(values.type, "tz", None)
-    return _floats(values.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())) / _DAY
+    return as_floats(values.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())) / _DAY
 
 
 def _parse_dates(values: Text, label: str, first_row: int) -> pa.ChunkedArray:
     cells = values.cells
     cut = pc.replace_substring_regex(cells, r"(\.\d{6})\d+", r"\1")  # microseconds hold six digits
     text = pc.if_else(values.missing, None, cut)
-    dates = _as_dates(text)
+    dates = as_dates(text)
     if dates is None:
-        bad = [_as_dates(pa.chunked_array([[cell]], text.type)) is None for cell in text]
+        bad = [as_dates(pa.chunked_array([[cell]], text.type)) is None for cell in text]
         refuse(cells, pa.chunked_array([bad]), label, first_row, "a date like 2024-12-31 or 2024-12-31 23:59:59")
         raise TableError(f"{label} mixes times with and without a zone; write them all alike.")
     return dates
 
 
-def _as_dates(text: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def as_dates(text: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Timestamps, all without a zone or all with one; None if there is anything else."""
     for zone in (None, "UTC"):
         with suppress(pa.ArrowInvalid):
@@ -133,13 +145,14 @@ def _as_dates(text: pa.ChunkedArray) -> pa.ChunkedArray | None:
     return None
 
 
-def texts(values: Cells, label: str, missing: str | None = MISSING) -> pa.ChunkedArray:
-    """Levels as text, with `missing` instead of those that mean "no value"."""
+def texts(values: Cells, label: str, missing: str | None = MISSING, signs: bool = False) -> pa.ChunkedArray:
+    """Levels as text, with `missing` instead of those that mean "no value"; among `signs`, a lone minus is a value."""
     try:
         text = values if isinstance(values, Text) else Text(values)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TableError(f"{label} has type {values.type}; text is expected, as in training.") from error
-    return pc.if_else(text.missing, missing, text.cells)
+    gap = pc.and_not(text.missing, pc.equal(text.cells, "-")) if signs else text.missing
+    return pc.if_else(gap, missing, text.cells)
 
 
 def refuse(values: pa.ChunkedArray, bad: pa.ChunkedArray, label: str, first_row: int, expected: str) -> None:
@@ -148,17 +161,21 @@ def refuse(values: pa.ChunkedArray, bad: pa.ChunkedArray, label: str, first_row:
     if first >= 0:
         n = pc.sum(bad).as_py()
         more = f" (and {n - 1} more below it)" if n > 1 else ""
-        raise TableError(
-            f"{label} has {values[first].as_py()!r} in row {first + first_row}{more}; {expected} is expected."
-        )
+        row = first + first_row
+        raise TableError(f"{label} has {values[first].as_py()!r} in row {row}{more}; {expected} is expected.", row)
 
 
-def _floats(values: pa.ChunkedArray) -> Floats:
+def as_floats(values: pa.ChunkedArray) -> Floats:
     """float64 with NaN for null, always a copy; integers beyond 2^53 are rounded."""
     return np.array(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 READERS: dict[str, Callable[[Cells, str, int], Floats]] = {"number": numbers, "flag": flags, "date": days}
+
+
+def refuse_type(values: Cells, label: str, expected: str) -> NoReturn:
+    """Raise TableError: the column is stored as something else than what the training table had."""
+    raise TableError(f"{label} has type {values.type}; {expected} are expected, as in the training table.")
 
 
 def odd_among_numbers(text: Text) -> str | None:

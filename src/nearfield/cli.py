@@ -27,18 +27,21 @@ from nearfield.cli_arguments import (
     bent_columns,
     check_apart,
     check_between,
+    check_meaning,
     check_targets,
     likelihoods,
     parse_k,
     parse_quantiles,
     parse_task,
 )
+from nearfield.cli_options import TABLES, Dates, Decimal, Encoding, Na, OddCells, Sep, TableFile, dialect_of
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
     from nearfield.cli_report import Report
+    from nearfield.dialect import Dialect
     from nearfield.reading import TableReader
     from nearfield.target import Target, Targets
 
@@ -46,9 +49,7 @@ BAD_INPUT, UNEXPECTED, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 
 app = typer.Typer(name="nearfield", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-_TABLES = "a .csv, .tsv (also .gz) or .parquet file"
 ModelFile = Annotated[Path, typer.Argument(help="A model, of `nearfield fit` or saved in Python.", metavar="MODEL")]
-TableFile = Annotated[Path, typer.Argument(help=f"The table: {_TABLES}.", metavar="TABLE")]
 BlockRows = Annotated[int | None, typer.Option(help="Rows held in memory at once; the result does not depend on it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -144,12 +145,21 @@ def fit(
     predictive: Annotated[str | None, typer.Option(help="calibrated, or plain: as the trained model says.")] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.", min=0)] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="File to save training to and resume it from.")] = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
+    na: Na = None,
+    dates: Dates = None,
+    odd_cells: OddCells = "error",
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and warnings only.")] = False,
 ) -> None:
     """Fit a model to a table and write it to one file. The file contains the training rows."""
     from nearfield.reading import group_labels, training_table
-    from nearfield.table import check_writable, read_table
+    from nearfield.table import check_writable, located, read_table, require_columns
+    from nearfield.target_cells import with_target
 
+    dialect = dialect_of(sep, decimal, encoding, na)
+    check_meaning(dates, odd_cells)
     neighbours = parse_k(k)
     options = {"exposure": exposure, "trials": trials}
     given = {what: column for what, column in options.items() if column is not None}
@@ -161,18 +171,26 @@ def fit(
         if path is not None:
             check_apart(path, table)
             check_writable(path, tabular=False)
-    rows = read_table(table)
-    together = {} if groups is None else {"groups": group_labels(rows, groups)}
+    rows = read_table(table, dialect)
+    total, places = rows.num_rows, None
+    if len(target) == 1:  # of several, rows that have some of them are of use
+        require_columns(target, rows.column_names, "The target")
+        rows, places = with_target(rows, target[0])
     unused = [*(drop or ()), *([groups] if groups not in (None, "auto") else [])]
-    parts = training_table(rows, target, unused, task=asked, likelihood=family, given=given)
+    with located(table, dialect, places):
+        together = {} if groups is None else {"groups": group_labels(rows, groups)}
+        parts = training_table(
+            rows, target, unused, task=asked, likelihood=family, given=given, dates=dates, odd=odd_cells
+        )
     own = parts.target
     if together and not _takes_groups(own.estimator):
         raise UserError(f"--groups goes with a regression, not with {own.task}: leave it out.")
     y, n = own.as_labels(parts.y), int(own.known(parts.y).sum())
     settings = _settings(own, predictive, outputs)
     remarks = [own.remark(y)] if task == "auto" and likelihood is None else []
-    if n < len(y):
-        remarks.append(f"{len(y) - n:,} of {len(y):,} rows have none of the targets and are left out.")
+    if n < total:
+        which = "no target" if len(target) == 1 else "none of the targets"
+        remarks.append(f"{total - n:,} of {total:,} rows have {which} and are left out.")
     estimator = _estimator(
         own.estimator,
         kernel=kernel,
@@ -186,9 +204,10 @@ def fit(
         **settings,
     )
     _collect()
-    with _user_errors():
+    with _user_errors(), located(table, dialect, places):
         estimator.fit(parts.columns, y, **parts.beside, **together)
     estimator._described = own.to_json()
+    remarks += [f"{n:,} odd cells of column {name!r} are taken as missing." for name, n in parts.columns.odd.items()]
     for remark in filter(None, [] if quiet else remarks):
         print(f"nearfield: note: {remark}", file=sys.stderr)
     from nearfield import TrainingRowsWarning  # here, not above: mistakes in the table need not wait for the model
@@ -209,22 +228,27 @@ def fit(
 def predict(
     model: ModelFile,
     table: TableFile,
-    out: Annotated[Path | None, typer.Option(help=f"{_TABLES}; CSV to standard output if omitted or '-'.")] = None,
+    out: Annotated[Path | None, typer.Option(help=f"{TABLES}; CSV to standard output if omitted or '-'.")] = None,
     coverage: Annotated[float | None, typer.Option(help="Probability of the interval from lower to upper.")] = None,
     quantiles: Annotated[str | None, typer.Option(help="Further quantiles, such as 0.05,0.5,0.95.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="A column to copy to the output; may be repeated.")] = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
+    na: Na = None,
     block_rows: BlockRows = None,
 ) -> None:
     """Predict every row of a table, in the order of the rows: mean, std, lower and upper; or class probabilities.
 
     Of several targets, the columns of each begin with its name.
     """
-    from nearfield.table import check_writable, column_names, require_columns, write_blocks
+    from nearfield.table import check_writable, column_names, located, require_columns, write_blocks
 
     levels = parse_quantiles(quantiles)
     check_between(coverage, "--coverage")
     kept = list(dict.fromkeys(keep or ()))
-    names = column_names(table)
+    dialect = dialect_of(sep, decimal, encoding, na)
+    names = column_names(table, dialect)
     require_columns(kept, names, "A column to keep")
     destination = None if out is None or str(out) == "-" else out
     if destination is not None:
@@ -238,8 +262,9 @@ def predict(
             option = "--quantiles" if coverage is None else "--coverage"
             raise UserError(f"{option} is for numbers, but {model} predicts classes: leave it out.")
         with write_blocks(destination) as write:
-            for block, x, first_row in _blocks(table, encoder, block_rows, kept, progress=shown):
-                beside = encoder.target.beside(block, first_row)
+            for block, x, first_row in _blocks(table, dialect, encoder, block_rows, kept, progress=shown):
+                with located(table, dialect):
+                    beside = encoder.target.beside(block, first_row)
                 report = report or saved.report()
                 with _user_errors():
                     columns = report.predictions(x, beside, coverage, levels)
@@ -253,6 +278,10 @@ def evaluate(
     target: Annotated[
         list[str] | None, typer.Option(help="The column with the target, if not the one of training.", metavar="COLUMN")
     ] = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
+    na: Na = None,
     block_rows: BlockRows = None,
     as_json: AsJson = False,
 ) -> None:
@@ -264,19 +293,21 @@ def evaluate(
     import numpy as np
 
     from nearfield.cli_report import score_table
-    from nearfield.table import column_names
+    from nearfield.table import column_names, located
 
-    names = column_names(table)
+    dialect = dialect_of(sep, decimal, encoding, na)
+    names = column_names(table, dialect)
     with _Saved(model) as saved:
         saved.encoder = encoder = saved.encoder.with_targets(target or [])
         encoder.check_columns(names, target=True)
         report = saved.report()
     own, skipped = encoder.target, 0
-    for block, x, first_row in _blocks(table, encoder, block_rows, own.names):
-        y = encoder.target_values(block, first_row)
-        known = own.known(y)
-        beside = {what: values[known] for what, values in own.beside(block, first_row, known).items()}
-        own.check(y[known], beside, first_row + np.flatnonzero(known))
+    for block, x, first_row in _blocks(table, dialect, encoder, block_rows, own.names):
+        with located(table, dialect):
+            y = encoder.target_values(block, first_row)
+            known = own.known(y)
+            beside = {what: values[known] for what, values in own.beside(block, first_row, known).items()}
+            own.check(y[known], beside, first_row + np.flatnonzero(known))
         skipped += int((~known).sum())
         if known.any():
             with _user_errors():
@@ -383,21 +414,28 @@ class _Saved:
 
 
 def _blocks(
-    path: Path, encoder: TableReader, rows: int | None, further: list[str], progress: bool = True
+    path: Path,
+    dialect: Dialect,
+    encoder: TableReader,
+    rows: int | None,
+    further: list[str],
+    progress: bool = True,
 ) -> Iterator[tuple[pa.Table, np.ndarray, int]]:
     """Blocks of a table, their features (n, d) and the number of their first row; one warning at the end."""
     from tqdm import tqdm
 
     from nearfield.encoding import Tally
-    from nearfield.table import BLOCK_ROWS, count_rows, read_blocks
+    from nearfield.table import BLOCK_ROWS, count_rows, located, read_blocks
 
     tally = Tally()
     first_row = 1
     columns = list(dict.fromkeys([*encoder.column_names, *encoder.target.columns, *further]))
     # disable=None: only on terminals
     with tqdm(total=count_rows(path), unit=" rows", disable=None if progress else True, leave=False) as bar:
-        for block in read_blocks(path, BLOCK_ROWS if rows is None else rows, columns):
-            yield block, encoder.transform(block, first_row, tally), first_row
+        for block in read_blocks(path, BLOCK_ROWS if rows is None else rows, columns, dialect):
+            with located(path, dialect):
+                x = encoder.transform(block, first_row, tally)
+            yield block, x, first_row
             _collect()
             first_row += block.num_rows
             bar.update(block.num_rows)

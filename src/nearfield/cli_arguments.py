@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -113,8 +114,18 @@ def check_between(value: float | None, option: str) -> None:
         raise UserError(f"{option} is {value:g}; a probability between 0 and 1 is expected.")
 
 
-def check_apart(out: Path, *inputs: Path) -> None:
+def check_meaning(dates: str | None, odd_cells: str) -> None:
+    """Raise UserError unless the options that say what cells mean are among those there are."""
+    from nearfield.forms import DATE_ORDERS, ODD
+
+    if dates not in (None, *DATE_ORDERS):
+        raise UserError(f"--dates is {dates!r}; {' or '.join(DATE_ORDERS)} is expected.")
+    if odd_cells not in ODD:
+        raise UserError(f"--odd-cells is {odd_cells!r}; one of {', '.join(ODD)} is expected.")
+
+
+def check_apart(out: Path, *inputs: os.PathLike[str]) -> None:
     """Raise UserError if `out` is one of the inputs."""
     for path in inputs:
-        if out.exists() and path.exists() and out.samefile(path):
+        if out.exists() and os.path.exists(path) and os.path.samefile(out, path):
             raise UserError(f"{out} is also an input, which would be overwritten; choose another name.")

@@ -33,6 +33,11 @@ _UNKNOWN = {"NAType", "NaTType"}  # of pandas
 class TableError(ValueError):
     """A table cannot be used; the message names the file or the column and says what to do."""
 
+    def __init__(self, message: str, row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+        """the row that the message points at, as "row <number>", if it does"""
+
 
 class TableWarning(UserWarning):
     """A table can be used, but something in it was filled in or left out."""

@@ -38,11 +38,14 @@ def training_table(
     task: str = NUMBER,
     likelihood: str | None = None,
     given: Mapping[str, str] = MappingProxyType({}),
+    dates: str | None = None,
+    odd: str = "error",
 ) -> TrainingTable:
     """Take a table apart; columns in `drop`, and those without a name, are no features.
 
     The task is one that a family names, or "auto", the likelihood a family of it, by default the first; `given` are
-    columns that the target is counted against, such as an exposure, which are no features.
+    columns that the target is counted against, such as an exposure, which are no features. `dates` and `odd` are those
+    of `forms.form_of`.
     """
     if table.num_rows == 0:
         raise TableError("The table has no rows.")
@@ -67,7 +70,7 @@ def training_table(
     if not left:
         raise TableError(f"The table has no columns to predict {', '.join(map(repr, targets))} from.")
     learned, y, beside = asked.learned(table)
-    return TrainingTable(learned, ArrowColumns(table.select(left)), y, beside)
+    return TrainingTable(learned, ArrowColumns(table.select(left), dates=dates, odd=odd), y, beside)
 
 
 def group_labels(table: pa.Table, groups: str) -> str | np.ndarray:

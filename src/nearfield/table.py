@@ -1,79 +1,105 @@
-"""Tables in files: CSV and Parquet, read whole or in blocks, written so that a failure leaves nothing behind.
+"""Tables in files: CSV, Parquet and Excel, read whole or in blocks, written so that a failure leaves nothing behind.
 
-    .csv  .csv.gz     comma-separated, with a header line, UTF-8
-    .tsv  .tsv.gz     the same with tabs
+    .csv  .csv.gz     text with a header line, written as `nearfield.dialect` finds out
+    .tsv  .tsv.gz     the same; what is written has commas in .csv and tabs in .tsv files
     .parquet  .pq     Parquet
+    .xlsx             the first sheet of a workbook; only read
+
+A file that is read is what its first bytes say: names of text files are hints, and Parquet needs no name.
 
 Rows are counted from 1, the first row below the header. A table read whole (for training) has the types that pyarrow
 infers from *all* rows. A CSV file read in blocks has text in every column: types inferred from the first block break
-on a later one, so what a cell means is left to `nearfield.encoding`, which knows the types of the training table.
+on a later one, so what a cell means is left to `nearfield.forms`, which knows what it meant in the training table. In
+files with a decimal comma, numbers that are text have a point instead.
+
+Rows of nothing but separators at the end, and columns without a name or a value, are what programs that export sheets
+leave behind. They are not part of the table.
 """
 
 from __future__ import annotations
 
-import csv
 import difflib
-import gzip
-import io
 import os
-import sys
+import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
-from nearfield.atomic import check_replaceable, replacing
-from nearfield.columns import TableError
+from nearfield import workbook
+from nearfield.columns import TableError, TableWarning
+from nearfield.dialect import AS_FOUND, HEAD_BYTES, Dialect, checked, sniffed
+from nearfield.table_writing import check_writable, write_blocks
+from nearfield.text_lines import Path, blank_rows, line_of_row, opened_bytes
 
-NULL_VALUES: tuple[str, ...] = (*pa.csv.ConvertOptions().null_values, "None", "<NA>")
-"""Cells that mean "no value": the empty cell, NA, NaN, null and their usual spellings."""
+__all__ = [
+    "BLOCK_ROWS",
+    "NULL_VALUES",
+    "Dialect",
+    "TableError",
+    "TableWarning",
+    "check_writable",
+    "column_names",
+    "count_rows",
+    "located",
+    "nearest",
+    "read_blocks",
+    "read_table",
+    "require_columns",
+    "write_blocks",
+]
+
+NULL_VALUES: tuple[str, ...] = (
+    *pa.csv.ConvertOptions().null_values,
+    *("None", "none", "<NA>", "-", "--", "?", "."),
+    *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!"),
+)
+"""Cells that mean "no value": the empty cell, NA, NaN, null and their usual spellings, errors of spreadsheets, lone
+signs, and the point that SAS writes."""
 
 BLOCK_ROWS = 16_384
 """Rows in a block unless told otherwise."""
 
 _CSV_BYTES = 1 << 23  # a single row must fit into this, so it is larger than pyarrow's 1 MB
 
-Write = Callable[[pa.Table], None]
-
 
 @dataclass(frozen=True)
-class _Layout:
-    """How a file is stored, from its suffix; the delimiter is None for Parquet."""
+class _Source:
+    """A file to be read, and what its first bytes say of it."""
 
-    delimiter: str | None
+    path: Path
+    kind: str
+    """text, parquet or excel"""
+    dialect: Dialect
+    """of text all that is to be known, of others the gaps"""
     gzipped: bool = False
 
 
-_LAYOUTS = {
-    ".csv": _Layout(","),
-    ".csv.gz": _Layout(",", gzipped=True),
-    ".tsv": _Layout("\t"),
-    ".tsv.gz": _Layout("\t", gzipped=True),
-    ".parquet": _Layout(None),
-    ".pq": _Layout(None),
-}
-
-
-def read_table(path: str | os.PathLike[str]) -> pa.Table:
+def read_table(path: Path, dialect: Dialect = AS_FOUND) -> pa.Table:
     """The whole table, with the column types that all of its rows allow."""
-    layout = _layout(path)
-    column_names(path)
+    source = _source(path, dialect)
+    _names(source)
     with _reading(path):
-        if layout.delimiter is None:
-            table = _parquet().ParquetFile(path).read()
-        else:
-            table = pa.csv.read_csv(os.fspath(path), **_csv_options(layout.delimiter))
+        table = _cleaned(_whole(source), source)
+    if (
+        dialect.encoding is None
+        and source.dialect.encoding == "utf-8"
+        and any(map(pa.types.is_binary, table.schema.types))
+    ):
+        return read_table(path, replace(dialect, encoding="cp1252"))  # what is not UTF-8 came late
     if table.num_rows == 0:
         raise TableError(f"{path} has a header but no rows.")
     return table
 
 
 def read_blocks(
-    path: str | os.PathLike[str], rows: int = BLOCK_ROWS, columns: Sequence[str] | None = None
+    path: Path, rows: int = BLOCK_ROWS, columns: Sequence[str] | None = None, dialect: Dialect = AS_FOUND
 ) -> Iterator[pa.Table]:
     """Tables of `rows` rows each (the last may be shorter), in order, in constant memory.
 
@@ -81,36 +107,50 @@ def read_blocks(
     """
     if rows < 1:
         raise TableError(f"Blocks of {rows} rows were asked for; at least 1 is expected.")
-    layout = _layout(path)
-    names = column_names(path) if columns is None else list(columns)
+    source = _source(path, dialect)
+    names = _names(source) if columns is None else list(columns)
     with _reading(path):
         seen = 0
-        for block in _of_length(rows, _batches(path, layout, rows, names)):
+        for block in _of_length(rows, _batches(source, rows, names)):
             seen += block.num_rows
-            yield block
+            yield _cleaned(block, source)
     if seen == 0:
         raise TableError(f"{path} has a header but no rows.")
 
 
-def column_names(path: str | os.PathLike[str]) -> list[str]:
+def column_names(path: Path, dialect: Dialect = AS_FOUND) -> list[str]:
     """Names of the columns, in the order of the file; a name that occurs twice is an error."""
-    layout = _layout(path)
-    with _reading(path):
-        if layout.delimiter is None:
-            names = list(_parquet().read_schema(path).names)
-        else:
-            _check_separator(path, layout.delimiter, layout.gzipped)
-            names = list(pa.csv.open_csv(os.fspath(path), **_csv_options(layout.delimiter)).schema.names)
-    _check_names(path, names)
-    return names
+    return _names(_source(path, dialect))
 
 
-def count_rows(path: str | os.PathLike[str]) -> int | None:
+def count_rows(path: Path) -> int | None:
     """Number of rows where the file states it (Parquet), else None."""
-    if _layout(path).delimiter is not None:
-        return None
     with _reading(path):
-        return int(_parquet().read_metadata(path).num_rows)
+        return int(_parquet().read_metadata(path).num_rows) if _kind(path) == "parquet" else None
+
+
+@contextmanager
+def located(path: Path, dialect: Dialect = AS_FOUND, rows: np.ndarray | None = None) -> Iterator[None]:
+    """An error inside that points at a row also says where it is in the file: on which line, or in which sheet row.
+
+    `rows` (n,) are the numbers of the rows below the header where some were left out of the table at hand.
+    """
+    try:
+        yield
+    except TableError as error:
+        if error.row is None:
+            raise
+        row = error.row if rows is None else int(rows[error.row - 1])
+        message = str(error).replace(f"row {error.row}", f"row {row}", 1)
+        raise TableError(message + _place(path, dialect, row)) from error
+
+
+def _place(path: Path, dialect: Dialect, row: int) -> str:
+    source = _source(path, dialect)
+    if source.kind == "excel":
+        return f" (Row {row} is row {row + 1} of the sheet.)"
+    line = line_of_row(path, source.dialect, source.gzipped, row) if source.kind == "text" else None
+    return "" if line is None else f" (Row {row} is line {line} of the file.)"
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
@@ -135,90 +175,52 @@ def require_columns(wanted: Collection[str], present: Collection[str], what: str
     raise TableError(f"{what} is not in the table: {', '.join(described)}{more}. Its {len(present)} columns are {has}.")
 
 
-# ---------------------------------------------------------------------------------------------------- writing
-
-
-def check_writable(path: str | os.PathLike[str], *, tabular: bool = True) -> None:
-    """Raise TableError unless `path`, of a table or of a model, can be written; the message says why not."""
-    if tabular:
-        _layout(path)
-    try:
-        check_replaceable(path, "table" if tabular else "model")
-    except OSError as error:
-        raise TableError(f"{path}: {error.strerror}.") from error
-
-
-@contextmanager
-def write_blocks(path: str | os.PathLike[str] | None) -> Iterator[Write]:
-    """A function that appends tables of one schema to `path`, or as CSV to standard output if None.
-
-    The rows take the place of `path` when the block ends without an error; after an error the old file is still there
-    and nothing else (`nearfield.atomic`).
-    """
-    with ExitStack() as stack:
-        if path is None:
-            stack.callback(_flush_stdout)
-            yield _csv_writer(sys.stdout.buffer, ",")
-            return
-        layout = _layout(path)
-        raw = stack.enter_context(replacing(path, "table"))
-        if layout.delimiter is None:
-            yield _parquet_writer(raw, stack)
-            return
-        if layout.gzipped:  # neither a name nor a time, so that equal tables give equal bytes
-            packed = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
-            yield _csv_writer(cast(BinaryIO, packed), layout.delimiter)
-            return
-        yield _csv_writer(raw, layout.delimiter)
-
-
-def _csv_writer(file: BinaryIO, delimiter: str) -> Write:
-    header_due = True
-
-    def write(table: pa.Table) -> None:
-        nonlocal header_due
-        if header_due:
-            file.write(_header(table.column_names, delimiter))
-            header_due = False
-        sink = pa.BufferOutputStream()
-        pa.csv.write_csv(table, sink, pa.csv.WriteOptions(include_header=False, delimiter=delimiter))
-        file.write(sink.getvalue())
-
-    return write
-
-
-def _header(names: Sequence[str], delimiter: str) -> bytes:
-    """The header line; pyarrow would put quotes around every name."""
-    line = io.StringIO()
-    csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(names)
-    return line.getvalue().encode()
-
-
-def _parquet_writer(file: BinaryIO, stack: ExitStack) -> Write:
-    writer: Any = None
-
-    def write(table: pa.Table) -> None:
-        nonlocal writer
-        if writer is None:
-            writer = stack.enter_context(_parquet().ParquetWriter(file, table.schema))
-        writer.write_table(table)
-
-    return write
-
-
-def _flush_stdout() -> None:
-    sys.stdout.buffer.flush()
-
-
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def _layout(path: str | os.PathLike[str]) -> _Layout:
-    name = os.fspath(path).lower()
-    for suffix, layout in _LAYOUTS.items():
-        if name.endswith(suffix):
-            return layout
-    raise TableError(f"{path} is of an unknown kind; the name of a table ends in {', '.join(_LAYOUTS)}.")
+def _kind(path: Path) -> str:
+    """text, gzip, parquet or excel, from the first bytes; an error if the name of the file says otherwise."""
+    with open(path, "rb") as file:
+        first = file.read(4)
+    known = {b"PAR1": "parquet", b"PK\3\4": "excel"}
+    kind = "gzip" if first[:2] == b"\x1f\x8b" else known.get(first, "text")
+    named = {".parquet": "parquet", ".pq": "parquet", ".xlsx": "excel", ".gz": "gzip"}
+    expected = named.get(os.path.splitext(os.fspath(path))[1].lower())
+    if kind == "text" and expected is not None:
+        what = {"parquet": "a Parquet file", "excel": "an Excel workbook", "gzip": "packed by gzip"}[expected]
+        raise TableError(f"{path} cannot be read: it is not {what}, as its name says.")
+    return kind
+
+
+def _source(path: Path, dialect: Dialect) -> _Source:
+    dialect = checked(dialect)
+    with _reading(path):
+        kind = _kind(path)
+        if kind in ("parquet", "excel"):
+            return _Source(path, kind, dialect)
+        with opened_bytes(path, kind == "gzip") as file:
+            head = file.read(HEAD_BYTES)
+        likely = "\t" if ".tsv" in os.path.basename(os.fspath(path)).lower() else ","
+        try:
+            found = sniffed(head, dialect, likely, len(head) < HEAD_BYTES)
+        except TableError as error:
+            raise TableError(f"{path} cannot be read: {error}.") from error
+        return _Source(path, "text", found, kind == "gzip")
+
+
+def _names(source: _Source) -> list[str]:
+    with _reading(source.path):
+        if source.kind == "parquet":
+            names = list(_parquet().read_schema(source.path).names)
+        elif source.kind == "excel":
+            names = workbook.column_names(source.path)
+        else:
+            with _stream(source) as stream:
+                names = list(pa.csv.open_csv(stream, **_csv_options(source.dialect)).schema.names)
+    while names and not names[-1]:
+        names.pop()
+    _check_names(source.path, names)
+    return names
 
 
 def _parquet() -> Any:
@@ -228,23 +230,71 @@ def _parquet() -> Any:
     return pyarrow.parquet
 
 
-def _csv_options(delimiter: str, columns: Sequence[str] | None = None) -> dict[str, Any]:
+def _stream(source: _Source) -> Any:
+    file = pa.OSFile(os.fspath(source.path))
+    return pa.CompressedInputStream(file, "gzip") if source.gzipped else file
+
+
+def _csv_options(dialect: Dialect, columns: Sequence[str] | None = None) -> dict[str, Any]:
     """Options of pyarrow's CSV readers: inferred types for all columns, or text for `columns` alone."""
     text = {} if columns is None else dict.fromkeys(columns, pa.string())
     return {
-        "read_options": pa.csv.ReadOptions(block_size=_CSV_BYTES),
-        "parse_options": pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        "read_options": pa.csv.ReadOptions(block_size=_CSV_BYTES, encoding=dialect.encoding),
+        "parse_options": pa.csv.ParseOptions(delimiter=dialect.sep, newlines_in_values=True),
         "convert_options": pa.csv.ConvertOptions(
-            column_types=text, include_columns=list(text), null_values=list(NULL_VALUES), strings_can_be_null=False
+            column_types=text,
+            include_columns=list(text),
+            null_values=[*NULL_VALUES, *(dialect.na or ())],
+            strings_can_be_null=False,
+            decimal_point=dialect.decimal,
         ),
     }
 
 
-def _batches(path: str | os.PathLike[str], layout: _Layout, rows: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-    if layout.delimiter is None:
-        yield from _parquet().ParquetFile(path).iter_batches(batch_size=rows, columns=names)
+def _whole(source: _Source) -> pa.Table:
+    if source.kind == "parquet":
+        return _parquet().ParquetFile(source.path).read()
+    if source.kind == "excel":
+        return _named(workbook.read_sheet(source.path, NULL_VALUES))
+    with _stream(source) as stream:
+        table = pa.csv.read_csv(stream, **_csv_options(source.dialect))
+    blank = blank_rows(source.path, source.dialect, source.gzipped)
+    return _named(table.slice(0, max(0, table.num_rows - blank)))
+
+
+def _named(table: pa.Table) -> pa.Table:
+    """Without columns that have neither a name nor a value; of others without a name the first is left, to be told."""
+    unnamed = [i for i, name in enumerate(table.column_names) if not name]
+    valued = [i for i in unnamed if table.column(i).null_count < table.num_rows]
+    return table.select([i for i in range(table.num_columns) if i not in unnamed or i in valued[:1]])
+
+
+def _batches(source: _Source, rows: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+    if source.kind == "parquet":
+        yield from _parquet().ParquetFile(source.path).iter_batches(batch_size=rows, columns=names)
+    elif source.kind == "excel":
+        yield from workbook.batches(source.path, rows, names)
     else:
-        yield from pa.csv.open_csv(os.fspath(path), **_csv_options(layout.delimiter, names))
+        with _stream(source) as stream:
+            reader = pa.csv.open_csv(stream, **_csv_options(source.dialect, names))
+            yield from _without_last(reader, blank_rows(source.path, source.dialect, source.gzipped))
+
+
+def _without_last(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """All but the last `rows` rows."""
+    if rows == 0:
+        yield from batches
+        return
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        while sum(other.num_rows for other in waiting[1:]) >= rows:
+            yield waiting.pop(0)
+    kept = sum(batch.num_rows for batch in waiting) - rows
+    for batch in waiting:
+        if kept > 0:
+            yield batch.slice(0, kept)
+        kept -= batch.num_rows
 
 
 def _of_length(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -266,8 +316,66 @@ def _of_length(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Tabl
         yield pa.Table.from_batches(waiting)
 
 
+# ---------------------------------------------------------------------------------------------------- cleaning
+
+
+def _cleaned(table: pa.Table, source: _Source) -> pa.Table:
+    """The same with null for gaps that were named, and points in numbers that are text; damaged text is an error."""
+    if source.kind == "parquet":
+        _check_text(table, source.path)
+    na, comma = source.dialect.na or (), source.dialect.decimal == "," and source.kind == "text"
+    if not na and not comma:
+        return table
+    columns = [_with_points(column) if comma else column for column in table.columns]
+    columns = [_without(column, na) for column in columns] if na else columns
+    return pa.table(columns, names=table.column_names)
+
+
+def _check_text(table: pa.Table, path: Path) -> None:
+    """Raise TableError if text of a Parquet file, which says that it is UTF-8, is not."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            column.validate(full=not pa.types.is_primitive(column.type))
+        except pa.ArrowInvalid as error:
+            raise TableError(f"{path} cannot be read: column {name!r} is damaged, it is not UTF-8 text.") from error
+
+
+def _with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text in which 1.234,5 is 1234.5; what has three digits gets a fourth, lest 1,234 be read as a thousand later."""
+    if not pa.types.is_string(column.type):
+        return column
+    number = r"^\s*[+-]?((\d+|\d{1,3}(\.\d{3})+)(,\d*)?|,\d+)([eE][+-]?\d+)?\s*$"
+    is_number = pc.and_(pc.match_substring_regex(column, number), pc.match_substring_regex(column, r"[.,]"))
+    plain = pc.replace_substring(pc.replace_substring(column, ".", ""), ",", ".")
+    plain = pc.replace_substring_regex(plain, r"^(\s*[+-]?\d{1,3}\.\d{3})(\s*)$", r"\10\2")
+    return pc.if_else(is_number, plain, column)
+
+
+def _without(column: pa.ChunkedArray, na: Sequence[str]) -> pa.ChunkedArray:
+    """The column with null for cells of text that are among `na`, and for numbers that one of them means."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        gap = pc.is_in(pc.utf8_trim_whitespace(column), value_set=pa.array(na, kind))
+        return pc.if_else(gap, pa.scalar(None, kind), column)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        values = pa.array([value for value in map(_number, na) if value is not None], pa.float64())
+        gap = pc.is_in(column.cast(pa.float64(), safe=False), value_set=values)
+        return pc.if_else(gap, pa.scalar(None, kind), column)
+    return column
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.replace(",", "."))
+    except ValueError:
+        return None
+
+
+# ------------------------------------------------------------------------------------------------------ errors
+
+
 @contextmanager
-def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
+def _reading(path: Path) -> Iterator[None]:
     """Turns the errors of pyarrow into one line that names the file."""
     if not os.path.exists(path):
         raise TableError(f"{path} does not exist.")
@@ -277,26 +385,14 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except TableError:
         raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeError) as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-        if "UTF8" in reason or isinstance(error, UnicodeDecodeError):
-            reason = "it is not UTF-8 text; convert it, for example with iconv -f latin1 -t utf8"
+        if "UTF8" in reason or isinstance(error, UnicodeError):
+            reason = "further down it is not text of the encoding that it begins with; name it: --encoding latin-1"
         raise TableError(f"{path} cannot be read: {reason}.") from error
 
 
-def _check_separator(path: str | os.PathLike[str], delimiter: str, gzipped: bool) -> None:
-    """Raise TableError if the header has no separator but another one; its rows may then not even parse."""
-    with gzip.open(path) if gzipped else open(path, "rb") as file:
-        header = file.readline(_CSV_BYTES).decode(errors="replace")
-    for other in {",", ";", "\t"} - {delimiter}:
-        if other in header and delimiter not in header:
-            raise TableError(
-                f"{path} seems to be separated by {other!r}; commas are expected in .csv and tabs in .tsv files, and "
-                "points in decimal numbers: save it so."
-            )
-
-
-def _check_names(path: str | os.PathLike[str], names: list[str]) -> None:
+def _check_names(path: Path, names: list[str]) -> None:
     twice = [name for name, times in Counter(names).items() if name and times > 1]
     if twice:
         listed = ", ".join(map(repr, twice[:5]))

@@ -16,7 +16,6 @@ Several targets are numbers, one regression of all. Some may be missing in a row
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,36 +23,31 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from nearfield.cells import (
-    Cells,
-    Floats,
-    Text,
-    days,
-    flags,
-    is_empty,
-    is_number,
-    is_text,
-    numbers,
-    opened,
-    texts,
-    without_dictionary,
-)
+from nearfield.cells import Cells, Floats, is_empty, opened, without_dictionary
 from nearfield.columns import TableError
 from nearfield.families import FAMILIES, Family, family_named, tasks, usual
+from nearfield.forms import Form
 from nearfield.table import require_columns
-
-MAX_CLASSES = 64
-"""Text with more labels than this is taken as classes only when asked for: it may be names or free text."""
+from nearfield.target_cells import (
+    LABEL_TYPES,
+    as_whole,
+    check_labels,
+    choose,
+    form_of_numbers,
+    kind_of_labels,
+    labels,
+    numeric,
+    refuse_first,
+    refuse_missing,
+    seem_classes,
+)
+from nearfield.target_cells import (
+    NUMBER as NUMBER,
+)
 
 _FEW_VALUES = 10
-_EXACT = 2.0**53  # the last whole number known to float64
-_LABEL_TYPES: dict[str, Any] = {"text": object, "flag": np.bool_, "whole": np.int64}  # that a table can have
 _KINDS = {"O": "text", "b": "flag", "i": "whole", "u": "whole", "f": "whole", "M": "date"}  # of labels in Python
-
-NUMBER = usual("number").task
-"""The task of a target that is a number, where nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +57,13 @@ class Target:
     name: str
     task: str = NUMBER
     kind: str = "number"
-    """number; of classes text, flag or whole; of those of models from Python also date or other"""
+    """number; of classes text, sign, flag or whole; of those of models from Python also date or other"""
     likelihood: str | None = None
     """the family, by name; None for the first of the task"""
     given: Mapping[str, str] = field(default_factory=dict)
     """the columns of what the family is given, by the names that it has for them: exposure, trials"""
+    pattern: str = ""
+    """how numbers are written where that is not as usual, as in a `Form`"""
 
     def learned(self, table: pa.Table) -> tuple[Target, np.ndarray, dict[str, Floats]]:
         """The same with what the training table says: its column checked, and what it is, where the task is "auto".
@@ -75,13 +71,13 @@ class Target:
         Also its values, as `values` gives them, and what is `beside` them: a table is read once.
         """
         values, name = opened(table.column(self.name)), self.name
-        target = replace(self, task=_choose(values, name)) if self.task == "auto" else self
-        labels = target.predicts == "label"
-        target = replace(target, kind=_kind_of_labels(values, name) if labels else "number")
+        target = replace(self, task=choose(values, name)) if self.task == "auto" else self
+        classes = target.predicts == "label"
+        target = target._written_as(values) if not classes else replace(target, kind=kind_of_labels(values, name))
         y = target._read(values, 1)
-        _refuse_missing(target.known(y), name)
-        if labels:
-            _check_labels(y, name)
+        refuse_missing(target.known(y), name)
+        if classes:
+            check_labels(y, name)
             return target, y, {}
         beside = target.beside(table)
         target.check(y, beside, np.arange(1, y.size + 1))
@@ -125,11 +121,16 @@ class Target:
         """The target (n,): numbers, NaN where missing; or labels as objects, None where missing."""
         return self._read(opened(table.column(self.name)), first_row)
 
+    def _written_as(self, values: Cells) -> Target:
+        """The same for numbers that are written as those of the training table."""
+        form = form_of_numbers(without_dictionary(values), f"The target {self.name!r}")
+        return replace(self, kind="number", pattern=form.pattern)
+
     def _read(self, column: Cells, first_row: int) -> np.ndarray:
         column, label = without_dictionary(column), f"The target {self.name!r}"
         if self.predicts == "label":
-            return _labels(column, self.kind, label, first_row)
-        return _numeric(column, label, first_row)
+            return labels(column, self.kind, label, first_row)
+        return numeric(column, label, first_row, self.pattern)
 
     def known(self, y: np.ndarray) -> np.ndarray:
         """Whether each of `y` (n,), which `values` gave, is there."""
@@ -137,16 +138,16 @@ class Target:
 
     def as_labels(self, y: np.ndarray) -> np.ndarray:
         """Labels without gaps (n,), in the type that they have in Python; numbers as they are."""
-        return y.astype(_LABEL_TYPES[self.kind]) if self.predicts == "label" else y
+        return y.astype(LABEL_TYPES[self.kind]) if self.predicts == "label" else y
 
     def beside(self, table: pa.Table, first_row: int = 1, needed: np.ndarray | None = None) -> dict[str, Floats]:
         """What the family is given (n,), by name, where the model has it; only `needed` rows (n,) are checked."""
         found = {}
         for what, column in self.given.items():
             label, own = f"The {what} {column!r}", self.family.given[what]
-            values = _numeric(without_dictionary(opened(table.column(column))), label, first_row)
+            values = numeric(without_dictionary(opened(table.column(column))), label, first_row)
             bad = ~own.right(values) if needed is None else ~own.right(values) & needed
-            _refuse_first(bad, values, np.arange(first_row, first_row + values.size), label, own.expected)
+            refuse_first(bad, values, np.arange(first_row, first_row + values.size), label, own.expected)
             found[what] = values
         return found
 
@@ -155,10 +156,10 @@ class Target:
         if self.predicts != "count":
             return
         label = f"The target {self.name!r}"
-        _refuse_first((y < 0) | (y != np.floor(y)), y, row, label, "a count, a whole number of at least 0,")
+        refuse_first((y < 0) | (y != np.floor(y)), y, row, label, "a count, a whole number of at least 0,")
         for what, values in beside.items():
             if self.family.given[what].limits:
-                _refuse_first(y > values, y, row, label, f"at most the {what} {self.given[what]!r}")
+                refuse_first(y > values, y, row, label, f"at most the {what} {self.given[what]!r}")
 
     def remark(self, y: np.ndarray) -> str | None:
         """Which task was taken, and how to choose another, where the values y (n,) leave a doubt."""
@@ -183,13 +184,13 @@ class Target:
     def to_json(self) -> dict[str, Any]:
         """A JSON-able description, for the model file."""
         own = {"task": self.task, "kind": self.kind, "likelihood": self.likelihood, "given": dict(self.given)}
-        return {"target": self.name, **own}
+        return {"target": self.name, **own, **({"pattern": self.pattern} if self.pattern else {})}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Target:
         """The inverse of `to_json`, whatever else is in `data`; ValueError if it is damaged."""
         name, task, kind = data.get("target"), data.get("task", NUMBER), data.get("kind", "number")
-        likelihood, given = data.get("likelihood"), data.get("given", {})
+        likelihood, given, pattern = data.get("likelihood"), data.get("given", {}), data.get("pattern", "")
         if isinstance(likelihood, str):
             family_named(likelihood)  # an error of its own
         sound = (
@@ -198,16 +199,17 @@ class Target:
             and task in tasks()
             and (likelihood is None or FAMILIES.get(likelihood) in tasks()[task])
             and isinstance(given, dict)
+            and Form("number", pattern).sound
             and _sound(cls(name, task, likelihood=likelihood).family, kind, given)
         )
         if not sound:
             raise ValueError("The model's description of its target is damaged.")
-        return cls(str(name), task, kind, likelihood, given)
+        return cls(str(name), task, kind, likelihood, given, pattern)
 
 
 def _sound(family: type[Family], kind: Any, given: Mapping[str, Any]) -> bool:
     """Whether what a file says of a target goes with its family."""
-    kinds = list(_LABEL_TYPES) if family.kind == "label" else ["number"]
+    kinds = list(LABEL_TYPES) if family.kind == "label" else ["number"]
     columns = all(isinstance(column, str) and what in family.given for what, column in given.items())
     return kind in kinds and columns and all(what in given for what, own in family.given.items() if own.needed)
 
@@ -350,30 +352,11 @@ def shown_labels(classes: np.ndarray) -> tuple[list[Any], list[Any]]:
         found = classes.astype("datetime64[us]").tolist()
         midnight = bool((classes == classes.astype("datetime64[D]")).all())
         return found, [str((one.date() if midnight else one).isoformat()) for one in found]
-    labels = [_as_whole(label) if isinstance(label, float) else label for label in classes.tolist()]
+    labels = [as_whole(label) if isinstance(label, float) else label for label in classes.tolist()]
     return labels, [label if isinstance(label, str | bool | int | float) else str(label) for label in labels]
 
 
 # --------------------------------------------------------------------------------------------------- learning
-
-
-def _choose(values: Cells, name: str) -> str:
-    """The task of a column when nothing else is said."""
-    if not _seem_classes(values):
-        return NUMBER
-    task, n = usual("label").task, len(pc.unique(values.cells)) if isinstance(values, Text) else 0
-    if n > MAX_CLASSES:
-        raise TableError(
-            f"The target {name!r} is text with {n} different values; if each of them is a class, give --task {task}."
-        )
-    return task
-
-
-def _seem_classes(values: Cells) -> bool:
-    """Whether a column is true/false, categories, or text that is not mostly numbers."""
-    if isinstance(values, Text):
-        return not values.mostly_numbers
-    return pa.types.is_boolean(values.type) or pa.types.is_dictionary(values.type)
 
 
 def _learned_beside_others(target: Target, table: pa.Table) -> tuple[Target, Floats]:
@@ -381,71 +364,16 @@ def _learned_beside_others(target: Target, table: pa.Table) -> tuple[Target, Flo
     values = opened(table.column(target.name))
     if is_empty(values):
         raise TableError(f"The target {target.name!r} has no values: leave it out.")
-    if target.task == "auto" and _seem_classes(values):
+    if target.task == "auto" and seem_classes(values):
         raise TableError(
             f"The target {target.name!r} has type {values.type}, which is predicted as a class; several targets are "
             "predicted together only if all are numbers. Fit a model of its own to it."
         )
-    target = replace(target, task=NUMBER)
+    target = replace(target, task=NUMBER)._written_as(values)
     return target, target._read(values, 1)
 
 
-def _kind_of_labels(values: Cells, name: str) -> str:
-    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
-    if is_text(kind):
-        return "text"
-    if pa.types.is_boolean(kind):
-        return "flag"
-    if is_number(kind):
-        return "whole"
-    raise TableError(f"The target {name!r} has type {kind}; classes are text, true/false or whole numbers.")
-
-
-def _check_labels(y: np.ndarray, name: str) -> None:
-    """Raise TableError unless the labels y (n,) are two or more, and whole where they are numbers."""
-    different = set(y.tolist())
-    fractions = [row for row, label in enumerate(y.tolist(), 1) if isinstance(label, float)]
-    if fractions:
-        raise TableError(
-            f"The target {name!r} has {y[fractions[0] - 1]:g} in row {fractions[0]}; classes are text, true/false or "
-            f"whole numbers. To predict a number give --task {NUMBER}."
-        )
-    if len(different) < 2:
-        raise TableError(f"The target {name!r} is {different.pop()!r} in every row; at least two classes are needed.")
-
-
-def _refuse_missing(known: np.ndarray, name: str) -> None:
-    missing = np.flatnonzero(~known)
-    if missing.size:
-        raise TableError(
-            f"The target {name!r} is missing in {missing.size} of {known.size} rows, first in row {missing[0] + 1}; "
-            "remove those rows before fitting."
-        )
-
-
 # ---------------------------------------------------------------------------------------------------- reading
-
-
-def _labels(values: Cells, kind: str, label: str, first_row: int) -> np.ndarray:
-    """(n,) objects, None where missing: str, bool, datetime, or int (float where a number is not whole)."""
-    if kind == "text":
-        return np.array(texts(values, label, missing=None).to_numpy(zero_copy_only=False), dtype=object)
-    if kind == "date":
-        found = days(values, label, first_row)
-        times = np.round(np.nan_to_num(found) * 86_400e6).astype(np.int64).astype("datetime64[us]").tolist()
-        return np.array([None if math.isnan(day) else t for day, t in zip(found, times, strict=True)], dtype=object)
-    if kind not in _LABEL_TYPES:
-        raise TableError(f"{label} cannot be read as the model's classes, which are of another kind: use Python.")
-    found = (flags if kind == "flag" else numbers)(values, label, first_row)
-    bad = np.abs(found - 0.5) != 0.5 if kind == "flag" else np.abs(found) >= _EXACT
-    expected = "true or false" if kind == "flag" else "a whole number below 2^53, or text,"
-    _refuse_first(bad & ~np.isnan(found), found, np.arange(first_row, first_row + found.size), label, expected)
-    as_label = bool if kind == "flag" else _as_whole
-    return np.array([None if math.isnan(value) else as_label(value) for value in found.tolist()], dtype=object)
-
-
-def _as_whole(value: float) -> int | float:
-    return int(value) if value.is_integer() else value
 
 
 def _numbers_or_nothing(target: Target, table: pa.Table, first_row: int) -> Floats:
@@ -453,19 +381,3 @@ def _numbers_or_nothing(target: Target, table: pa.Table, first_row: int) -> Floa
     if pa.types.is_null(table.column(target.name).type):
         return np.full(table.num_rows, np.nan)
     return target.values(table, first_row)
-
-
-def _numeric(values: Cells, label: str, first_row: int) -> Floats:
-    if not (is_number(values.type) or is_text(values.type)):
-        raise TableError(f"{label} has type {values.type}; numbers are expected.")
-    return numbers(values, label, first_row)
-
-
-def _refuse_first(bad: np.ndarray, values: Floats, row: np.ndarray, label: str, expected: str) -> None:
-    """Raise TableError for the first of the `bad` values (n,), if there is one."""
-    places = np.flatnonzero(bad)
-    if places.size:
-        value = values[places[0]]
-        has = "is missing" if math.isnan(value) else f"is {value:g}"
-        more = f" (and {places.size - 1} more are like it)" if places.size > 1 else ""
-        raise TableError(f"{label} {has} in row {row[places[0]]}{more}; {expected} is expected.")

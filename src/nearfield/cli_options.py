@@ -1,0 +1,98 @@
+"""Options of the command line that say how a table is written, and tables from standard input."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nearfield.columns import TableError
+from nearfield.dialect import Dialect
+
+TABLES = "a .csv, .tsv (also .gz) or .parquet file"
+
+
+class Spooled(os.PathLike[str]):
+    """A pipe, copied to a temporary file because tables are read more than once; in messages it has its own name."""
+
+    def __init__(self, source: Path) -> None:
+        self._name = "standard input" if str(source) == "-" else str(source)
+        handle, self._path = tempfile.mkstemp(prefix="nearfield-table-")
+        try:
+            with os.fdopen(handle, "wb") as copy:
+                if str(source) == "-":
+                    shutil.copyfileobj(sys.stdin.buffer, copy, 1 << 20)
+                else:
+                    with open(source, "rb") as pipe:
+                        shutil.copyfileobj(pipe, copy, 1 << 20)
+        except BaseException:
+            self.remove()
+            raise
+
+    def __fspath__(self) -> str:
+        return self._path
+
+    def __str__(self) -> str:
+        return self._name
+
+    def remove(self) -> None:
+        """Remove the copy."""
+        os.unlink(self._path)
+
+
+def _regular(context: typer.Context, table: Path) -> Path | Spooled:
+    """The table, if it is a pipe as a file that is there until the command ends."""
+    if str(table) != "-" and not (table.exists() and stat.S_ISFIFO(table.stat().st_mode)):
+        return table
+    try:
+        copy = Spooled(table)
+    except OSError as error:
+        raise TableError(f"{table} cannot be copied to a temporary file: {error}.") from error
+    context.call_on_close(copy.remove)
+    return copy
+
+
+TableFile = Annotated[
+    Path,
+    typer.Argument(
+        help=f"The table: {TABLES}, an Excel workbook, or - for standard input.", metavar="TABLE", callback=_regular
+    ),
+]
+Sep = Annotated[
+    str | None, typer.Option("--sep", help="Separator of a text file; found out if omitted.", metavar="CHAR|tab")
+]
+Decimal = Annotated[
+    str | None, typer.Option("--decimal", help="Decimal sign of a text file; found out if omitted.", metavar=".|,")
+]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", help="Encoding of a text file; found out if omitted.", metavar="NAME")
+]
+Na = Annotated[
+    list[str] | None,
+    typer.Option("--na", help="A cell that means no value, besides the usual ones; may be repeated.", metavar="TEXT"),
+]
+Dates = Annotated[
+    str | None,
+    typer.Option("--dates", help="What 03/04/2024 is, where no row tells: dmy or mdy.", metavar="dmy|mdy"),
+]
+OddCells = Annotated[
+    str,
+    typer.Option(
+        "--odd-cells",
+        help="Text among numbers or dates: an error, missing, or the whole column as text.",
+        metavar="error|missing|text",
+    ),
+]
+
+
+def dialect_of(sep: str | None, decimal: str | None, encoding: str | None, na: list[str] | None) -> Dialect:
+    """The dialect that options ask for, checked."""
+    from nearfield.dialect import checked
+
+    return checked(Dialect(sep, decimal, encoding, tuple(na or ()) or None))
