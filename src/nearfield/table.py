@@ -320,7 +320,7 @@ def _of_length(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Tabl
 
 
 def _cleaned(table: pa.Table, source: _Source) -> pa.Table:
-    """The same with null for gaps that were named, and points in numbers that are text; damaged text is an error."""
+    """The same with null for the gaps that were named, and points in numbers that are text; TableError if damaged."""
     if source.kind == "parquet":
         _check_text(table, source.path)
     na, comma = source.dialect.na or (), source.dialect.decimal == "," and source.kind == "text"
