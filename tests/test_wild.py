@@ -238,6 +238,20 @@ def test_a_row_of_weight_two_is_that_row_twice():
     assert (once.predict(X_TEST) == again.predict(X_TEST)).all()
 
 
+def test_the_command_line_names_columns(tmp_path, capsys):
+    pytest.importorskip("typer", reason="the command line is not installed")
+    from cli_runs import runner, short_training
+
+    spoiled = X[:200].copy()
+    spoiled[5, 1] = 1e15
+    lines = [",".join(map(repr, [*row, y])) for row, y in zip(spoiled.tolist(), Y[:200].tolist(), strict=True)]
+    (tmp_path / "table.csv").write_text("\n".join(["speed,load,depth,wear", *lines]))
+    with short_training():
+        result = runner(capsys)("fit", tmp_path / "table.csv", "--target", "wear", "--out", tmp_path / "model.nf")
+    assert result.code == 0
+    assert "warning: 1 value is far beyond all others: column 'load' has 1e+15 in row 5," in result.err
+
+
 # --- far away -------------------------------------------------------------------------------------------------------
 
 
