@@ -70,7 +70,7 @@ def test_the_page_names_files_and_names_that_exist():
 RUN_TIME = {"numpy", "scipy", "sklearn", "numba", "llvmlite", "threadpoolctl", "tqdm"}
 COMMAND_LINE = {"typer", "pyarrow"}
 TABULAR = {"workbook", "table_writing", "table", "cells", "spellings", "forms", "arrow_columns", "target_cells"}
-TABULAR |= {"target", "reading", "cli", "cli_report", "cli_arguments", "cli_options", "entry"}
+TABULAR |= {"target", "reading", "cli", "cli_report", "cli_table_report", "cli_arguments", "cli_options", "entry"}
 FRAMES = {"pandas", "polars"}  # imported where a frame of theirs came
 
 

@@ -249,7 +249,8 @@ def test_the_command_line_names_columns(tmp_path, capsys):
     with short_training():
         result = runner(capsys)("fit", tmp_path / "table.csv", "--target", "wear", "--out", tmp_path / "model.nf")
     assert result.code == 0
-    assert "warning: 1 value is far beyond all others: column 'load' has 1e+15 in row 5," in result.err
+    assert "warning: 1 value is far beyond all others: column 'load' has 1e+15 in row 6," in result.err
+    assert "Rows are counted from 1." in result.err
 
 
 # --- far away -------------------------------------------------------------------------------------------------------

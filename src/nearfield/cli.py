@@ -211,6 +211,7 @@ def fit(
     for remark in filter(None, [] if quiet else remarks):
         print(f"nearfield: note: {remark}", file=sys.stderr)
     from nearfield import TrainingRowsWarning  # here, not above: mistakes in the table need not wait for the model
+    from nearfield.cli_table_report import column_lines
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TrainingRowsWarning)  # said below
@@ -220,6 +221,7 @@ def fit(
         size = f"{n:,} rows, {len(encoder.needed)} columns as {len(encoder.feature_names)} features"
         classes = f" of {len(estimator.classes_)} classes" if hasattr(estimator, "classes_") else ""
         print(f"{size}, target{'s' if len(target) > 1 else ''} {', '.join(map(repr, target))}{classes}")
+        print("\n".join(f"  {line}" for line in column_lines(encoder)))
         print(estimator.summary_)
         print(f"Wrote {out}. It contains the training rows: share it as you would share {table}.")
 
@@ -293,6 +295,7 @@ def evaluate(
     import numpy as np
 
     from nearfield.cli_report import score_table
+    from nearfield.cli_table_report import SeenRows
     from nearfield.table import column_names, located
 
     dialect = dialect_of(sep, decimal, encoding, na)
@@ -301,7 +304,7 @@ def evaluate(
         saved.encoder = encoder = saved.encoder.with_targets(target or [])
         encoder.check_columns(names, target=True)
         report = saved.report()
-    own, skipped = encoder.target, 0
+    own, skipped, seen = encoder.target, 0, SeenRows(report.model)
     for block, x, first_row in _blocks(table, dialect, encoder, block_rows, own.names):
         with located(table, dialect):
             y = encoder.target_values(block, first_row)
@@ -310,6 +313,7 @@ def evaluate(
             own.check(y[known], beside, first_row + np.flatnonzero(known))
         skipped += int((~known).sum())
         if known.any():
+            seen.count(x[known])
             with _user_errors():
                 report.score(x[known], y[known], beside)
     result = {"skipped": skipped, **report.result()}
@@ -318,6 +322,8 @@ def evaluate(
     if "rows" not in result:
         which = "The target" if len(own.names) == 1 else "Each of the targets"
         raise UserError(f"{which} {', '.join(map(repr, own.names))} is missing in all {skipped} rows of {table}.")
+    if seen.remark() is not None:
+        print(f"nearfield: note: {seen.remark()}", file=sys.stderr)
     print(json.dumps(result, indent=2) if as_json else score_table(result))
 
 

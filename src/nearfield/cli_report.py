@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from nearfield.cli_table_report import column_lines
 from nearfield.columns import Features
 from nearfield.families import Family
 from nearfield.heads.outputs import joint_scores
@@ -33,6 +34,8 @@ _SCORES = {
 
 class Report(Protocol):
     """What is written and printed of one kind of model."""
+
+    model: Any
 
     def predictions(
         self, x: np.ndarray, given: Given, coverage: float | None, levels: Sequence[float]
@@ -315,6 +318,7 @@ def describe(model: Any, reader: TableReader) -> dict[str, Any]:
         "k": model.k_,
         "predictive": model.summary_.predictive,
         "rows": model.n_rows_,
+        "columns": column_lines(model.encoder_),
         **report_on(model, reader.target).description(),
         "features": sorted(features, key=lambda feature: -feature["relevance"]),
         "summary": model.summary_.as_dict(),
@@ -333,6 +337,7 @@ def description_table(described: dict[str, Any], model: Any) -> str:
         lines += ["", *_columns(("class", "rows", "share"), rows)]
     one_kernel = "length_scale" in described["features"][0]
     numbers = ("relevance", "length_scale") if one_kernel else ("relevance",)
+    lines += ["", *described["columns"]]
     lines += ["", str(model.summary_), "", *_table("feature", described["features"], numbers)]
     return "\n".join(lines)
 
