@@ -43,7 +43,7 @@ def section(text, title):
 def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     """All blocks in order, as somebody who copies them into one session; training alone is cut short."""
     monkeypatch.chdir(tmp_path)
-    number, robust, several, classes, count = python_blocks(README)
+    number, robust, several, table, classes, count = python_blocks(README)
     session = {}
     with pytest.warns(TrainingRowsWarning):
         exec(number, session)
@@ -55,6 +55,9 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     exec(several, session)
     assert session["mean"].shape == session["std"].shape == (200, 3)
     assert session["covariance"].shape == (200, 3, 3)
+    exec(table, session)
+    assert session["model"].encoder_.feature_names[:4] == ["rooms", "rooms_missing", "town=Bonn", "town=Trier"]
+    assert len(session["model"].feature_importances_) == 3
     exec(classes, session)
     assert list(session["model"].classes_) == ["lower", "upper"]
     assert session["model"].n_rows_ == 1200
