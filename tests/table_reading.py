@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from nearfield.cli import _Saved
+from nearfield.cli_saved import SavedModel
 from nearfield.encoding import TableEncoder
 from nearfield.reading import TableReader, training_table
 
@@ -24,7 +24,7 @@ def fitted(table: pa.Table, target: Any, drop: Any = (), **arguments: Any) -> Ta
 
 def reader_of(path: str | Path) -> TableReader:
     """That of a model file."""
-    with _Saved(Path(path)) as saved:
+    with SavedModel(Path(path)) as saved:
         return saved.encoder
 
 

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nearfield import GPClassifier, GPCountRegressor, GPRegressor, TableEncoder
-from nearfield.columns import TableError, TableWarning, column_of
+from nearfield.column_values import TableError, TableWarning, column_of
 from nearfield.rules import Rule
 
 N = 160

@@ -70,7 +70,17 @@ def test_the_page_names_files_and_names_that_exist():
 RUN_TIME = {"numpy", "scipy", "sklearn", "numba", "llvmlite", "threadpoolctl", "tqdm"}
 COMMAND_LINE = {"typer", "pyarrow"}
 TABULAR = {"workbook", "table_writing", "table", "cells", "spellings", "forms", "arrow_columns", "target_cells"}
-TABULAR |= {"target", "reading", "cli", "cli_report", "cli_table_report", "cli_arguments", "cli_options", "entry"}
+TABULAR |= {
+    "target",
+    "reading",
+    "cli",
+    "cli_report",
+    "cli_table_report",
+    "cli_saved",
+    "cli_arguments",
+    "cli_options",
+    "entry",
+}
 FRAMES = {"pandas", "polars"}  # imported where a frame of theirs came
 
 
@@ -82,6 +92,6 @@ def test_little_else_is_needed(path):
     named += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     others = {name.split(".")[0] for name in named} - set(sys.stdlib_module_names) - {"nearfield", "_typeshed"}
     allowed = RUN_TIME | (COMMAND_LINE if top_level(path) in TABULAR else set())
-    allowed |= FRAMES if top_level(path) == "columns" else set()
+    allowed |= FRAMES if top_level(path) == "column_values" else set()
     allowed |= {"openpyxl"} if top_level(path) == "workbook" else set()  # the extra for Excel
     assert others <= allowed, f"{others - allowed} is not installed with the package"

@@ -22,7 +22,7 @@ import pyarrow.parquet
 import pytest
 from table_reading import description, fitted, from_description
 
-from nearfield.columns import TableError, TableWarning
+from nearfield.column_values import TableError, TableWarning
 from nearfield.encoding import MAX_LEVELS, TableEncoder, Tally
 from nearfield.reading import TableReader, training_table
 from nearfield.table import (

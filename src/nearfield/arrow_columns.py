@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearfield.cells import Cells, Text, opened, texts
-from nearfield.columns import DAY, Coded, Columns, TableError
+from nearfield.column_values import DAY, Coded, TableError
+from nearfield.columns import Columns
 from nearfield.forms import SIGNS, Form, count_odd, form_of, read_as
 
 _UNNAMED = ("", "__index_level_0__")  # a row index that pandas wrote to CSV, to Parquet

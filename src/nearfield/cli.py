@@ -7,15 +7,13 @@ not at all. The model is imported when a command needs it, so that help and most
 
 from __future__ import annotations
 
-import gc
 import inspect
 import json
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,16 +31,14 @@ from nearfield.cli_arguments import (
     parse_k,
     parse_quantiles,
     parse_task,
+    user_errors,
 )
 from nearfield.cli_options import TABLES, Dates, Decimal, Encoding, Na, OddCells, Sep, TableFile, dialect_of
+from nearfield.cli_saved import SavedModel, blocks, collect_cycles
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
 
-    from nearfield.cli_report import Report
-    from nearfield.dialect import Dialect
-    from nearfield.reading import TableReader
     from nearfield.target import Target, Targets
 
 BAD_INPUT, UNEXPECTED, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
@@ -203,8 +199,8 @@ def fit(
         verbose=False if quiet else None,
         **settings,
     )
-    _collect()
-    with _user_errors(), located(table, dialect, places):
+    collect_cycles()
+    with user_errors(), located(table, dialect, places):
         estimator.fit(parts.columns, y, **parts.beside, **together)
     estimator._described = own.to_json()
     remarks += [f"{n:,} odd cells of column {name!r} are taken as missing." for name, n in parts.columns.odd.items()]
@@ -257,18 +253,18 @@ def predict(
         check_apart(destination, table, model)
         check_writable(destination)
     shown = destination is not None or not sys.stdout.isatty()
-    with _Saved(model) as saved:
+    with SavedModel(model) as saved:
         encoder, report = saved.encoder, None
         encoder.check_columns(names)
         if encoder.target.predicts == "label" and (coverage is not None or levels):
             option = "--quantiles" if coverage is None else "--coverage"
             raise UserError(f"{option} is for numbers, but {model} predicts classes: leave it out.")
         with write_blocks(destination) as write:
-            for block, x, first_row in _blocks(table, dialect, encoder, block_rows, kept, progress=shown):
+            for block, x, first_row in blocks(table, dialect, encoder, block_rows, kept, progress=shown):
                 with located(table, dialect):
                     beside = encoder.target.beside(block, first_row)
                 report = report or saved.report()
-                with _user_errors():
+                with user_errors():
                     columns = report.predictions(x, beside, coverage, levels)
                 write(_joined(block.select(kept), columns))
 
@@ -300,12 +296,12 @@ def evaluate(
 
     dialect = dialect_of(sep, decimal, encoding, na)
     names = column_names(table, dialect)
-    with _Saved(model) as saved:
+    with SavedModel(model) as saved:
         saved.encoder = encoder = saved.encoder.with_targets(target or [])
         encoder.check_columns(names, target=True)
         report = saved.report()
     own, skipped, seen = encoder.target, 0, SeenRows(report.model)
-    for block, x, first_row in _blocks(table, dialect, encoder, block_rows, own.names):
+    for block, x, first_row in blocks(table, dialect, encoder, block_rows, own.names):
         with located(table, dialect):
             y = encoder.target_values(block, first_row)
             known = own.known(y)
@@ -314,7 +310,7 @@ def evaluate(
         skipped += int((~known).sum())
         if known.any():
             seen.count(x[known])
-            with _user_errors():
+            with user_errors():
                 report.score(x[known], y[known], beside)
     result = {"skipped": skipped, **report.result()}
     if "rows" not in result and "unseen" in result:
@@ -332,7 +328,7 @@ def info(model: ModelFile, as_json: AsJson = False) -> None:
     """Describe a model: its task, kernel, neighbours, noise or classes, and how much each feature matters."""
     from nearfield.cli_report import describe, description_table
 
-    with _Saved(model) as saved:
+    with SavedModel(model) as saved:
         estimator = saved.load()
     described = {"file": str(model), "file_version": saved.version, **describe(estimator, saved.encoder)}
     print(json.dumps(described, indent=2) if as_json else description_table(described, estimator))
@@ -345,7 +341,7 @@ def _estimator(name: str, **settings: Any) -> Any:
     """An estimator with the settings that were given, its own defaults for those that are None."""
     from nearfield.estimators import ESTIMATORS
 
-    with _user_errors():
+    with user_errors():
         return ESTIMATORS[name](**{name: value for name, value in settings.items() if value is not None})
 
 
@@ -366,95 +362,6 @@ def _settings(target: Target | Targets, predictive: str | None, outputs: str | N
     return {"predictive": predictive, "likelihood": target.likelihood, "outputs": outputs}
 
 
-class _Saved:
-    """A model file, read once: how its table becomes features is known at once, so that mistakes are found before the
-    model has to be loaded."""
-
-    encoder: TableReader
-    """what the model needs of a table"""
-
-    def __init__(self, path: Path) -> None:
-        if not path.is_file():
-            raise UserError(f"The model {path} {'is not a file' if path.exists() else 'does not exist'}.")
-        from nearfield.migration import migrated_sections
-        from nearfield.persistence import ModelReader, naming_file
-        from nearfield.reading import TableReader
-
-        self.path = path
-        with _user_errors(), ExitStack() as until_read, naming_file(path):
-            self.file = until_read.enter_context(ModelReader(path))
-            sections = migrated_sections(self.file.version, self.file.header)
-            self.encoder = TableReader.of_sections(sections)
-            self.name, self.version = sections["estimator"].get("name"), self.file.version
-            until_read.pop_all()
-
-    def __enter__(self) -> _Saved:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.__exit__()
-
-    def load(self) -> Any:
-        """The estimator."""
-        from nearfield.estimators import ESTIMATORS
-        from nearfield.estimators._base import restored
-        from nearfield.persistence import naming_file
-
-        if self.name not in ESTIMATORS:
-            raise UserError(f"{self.path} holds a {self.name!r}; expected one of {', '.join(ESTIMATORS)}.")
-        with _user_errors(), naming_file(self.path):
-            model: Any = restored(ESTIMATORS[self.name], self.version, self.file.header, self.file.arrays())
-        described, outputs = len(self.encoder.target.names), getattr(model, "n_outputs_", 1)
-        if described != outputs:
-            raise UserError(
-                f"{self.path} is damaged: it predicts {outputs} targets, but its table has {described}. Fit it again."
-            )
-        model._column = False  # a single target is a column of the table, also where it was (n, 1) in Python
-        return model
-
-    def report(self) -> Report:
-        """What is written and printed of the model."""
-        from nearfield.cli_report import report_on
-
-        return report_on(self.load(), self.encoder.target)
-
-
-def _blocks(
-    path: Path,
-    dialect: Dialect,
-    encoder: TableReader,
-    rows: int | None,
-    further: list[str],
-    progress: bool = True,
-) -> Iterator[tuple[pa.Table, np.ndarray, int]]:
-    """Blocks of a table, their features (n, d) and the number of their first row; one warning at the end."""
-    from tqdm import tqdm
-
-    from nearfield.encoding import Tally
-    from nearfield.table import BLOCK_ROWS, count_rows, located, read_blocks
-
-    tally = Tally()
-    first_row = 1
-    columns = list(dict.fromkeys([*encoder.column_names, *encoder.target.columns, *further]))
-    # disable=None: only on terminals
-    with tqdm(total=count_rows(path), unit=" rows", disable=None if progress else True, leave=False) as bar:
-        for block in read_blocks(path, BLOCK_ROWS if rows is None else rows, columns, dialect):
-            with located(path, dialect):
-                x = encoder.transform(block, first_row, tally)
-            yield block, x, first_row
-            _collect()
-            first_row += block.num_rows
-            bar.update(block.num_rows)
-    tally.warn()
-
-
-def _collect() -> None:
-    """Look for cycles again, which `entry` put off while modules were loaded, but not in these: they stay."""
-    if not gc.isenabled():
-        gc.freeze()
-        gc.enable()
-
-
 def _joined(kept: pa.Table, columns: dict[str, Any]) -> pa.Table:
     """The kept columns, then those of the predictions."""
     import pyarrow as pa
@@ -468,18 +375,9 @@ def _joined(kept: pa.Table, columns: dict[str, Any]) -> pa.Table:
 # ----------------------------------------------------------------------------------------------------- errors
 
 
-@contextmanager
-def _user_errors() -> Iterator[None]:
-    """What the estimator rejects is a mistake in the input; elsewhere a ValueError would be one of ours."""
-    try:
-        yield
-    except (ValueError, FloatingPointError) as error:
-        raise UserError(str(error)) from error
-
-
 def _report(error: BaseException) -> int:
     """Print one line for `error` and return the exit code."""
-    from nearfield.columns import TableError
+    from nearfield.column_values import TableError
 
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return _fail("interrupted", INTERRUPTED)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 
 class UserError(Exception):
     """The input or an argument is wrong; the message says which and what to do."""
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """What the estimator rejects is a mistake in the input; elsewhere a ValueError would be one of ours."""
+    try:
+        yield
+    except (ValueError, FloatingPointError) as error:
+        raise UserError(str(error)) from error
 
 
 def parse_k(text: str | None) -> int | str | None:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from nearfield.columns import TableError
+from nearfield.column_values import TableError
 from nearfield.dialect import Dialect
 
 TABLES = "a .csv, .tsv (also .gz) or .parquet file"

@@ -19,7 +19,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nearfield.columns import TableError
+from nearfield.column_values import TableError
 
 HEAD_BYTES = 1 << 20
 """So much of a file is looked at."""

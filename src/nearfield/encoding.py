@@ -34,23 +34,13 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from nearfield.columns import (
-    MISSING,
-    ArrayColumns,
-    Coded,
-    Columns,
-    FrameColumns,
-    TableError,
-    TableWarning,
-    check_names,
-    is_arrow,
-    is_frame,
-)
+from nearfield.column_values import MISSING, Coded, TableError, TableWarning
+from nearfield.columns import ArrayColumns, Columns, FrameColumns, check_names, is_arrow, is_frame
 from nearfield.rules import Rule, cycles_of, means_of
 from nearfield.validation import check_choice, column_numbers
 
 MAX_LEVELS = 64
-"""Text columns with more levels than this become means of the target."""
+"""Text columns with more levels than this become means of the target, unless told otherwise."""
 
 _ID_LIKE = 0.9  # levels over rows of a column that names its rows
 _MEDIAN_ROWS = 2**17  # from which the median of a complete column is taken
@@ -84,6 +74,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     categorical_features : "from_dtype": text and categories; or names, numbers or a mask (d,) of the columns whose
         values are levels, numbers too.
     target_type : what y is, for text with many levels: "number", "class", or "auto".
+    max_levels : text with more levels becomes means of the target.
 
     Attributes
     ----------
@@ -93,9 +84,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     rules_: tuple[Rule, ...]
 
-    def __init__(self, categorical_features: Any = "from_dtype", target_type: str = "auto") -> None:
+    def __init__(
+        self, categorical_features: Any = "from_dtype", target_type: str = "auto", max_levels: int = MAX_LEVELS
+    ) -> None:
         self.categorical_features = categorical_features
         self.target_type = target_type
+        self.max_levels = max_levels
 
     # --- scikit-learn's surface -------------------------------------------------------------------------------------
 
@@ -164,7 +158,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if target is None:
             target = np.zeros((len(columns), 0))
         counted = np.ones(target.shape) if counted is None else counted
-        found = [_learned(columns, name, name in chosen, target, counted) for name in columns.names]
+        found = [self._learned(columns, name, name in chosen, target, counted) for name in columns.names]
         self.rules_ = tuple(rule for rule, _ in found)
         _warn_of_unused([rule.name for rule, values in found if rule.kind == "unused" and values is None], "no value")
         _warn_of_unused(
@@ -176,6 +170,35 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         out = np.zeros((len(columns), len(self.feature_names)))
         self._fill(out, [values for _, values in found], Tally())
         return out
+
+    def _learned(
+        self, columns: Columns, name: str, levels: bool, target: np.ndarray, counted: np.ndarray
+    ) -> tuple[Rule, Any]:
+        """What is remembered of a column, and its values: None where there are none."""
+        kind = "text" if levels else columns.kind(name)
+        form = columns.form(name)
+        values = columns.read(name, kind, form)
+        if kind == "text":
+            return self._learned_text(name, form, values, target, counted)
+        missing = np.isnan(values)
+        if missing.all():
+            return Rule(name, "unused"), None
+        cycles = cycles_of(values) if kind == "date" else ()
+        return Rule(name, kind, float(np.nanmedian(values)), bool(missing.any()), cycles=cycles, form=form), values
+
+    def _learned_text(
+        self, name: str, form: str, text: Coded, target: np.ndarray, counted: np.ndarray
+    ) -> tuple[Rule, Any]:
+        seen = np.bincount(text.codes + 1, minlength=len(text.levels) + 1)  # the first: missing
+        present = [level for number, level in enumerate(text.levels) if seen[number + 1]]
+        if not present:
+            return Rule(name, "unused"), None
+        if len(present) > MAX_LEVELS and len(present) >= _ID_LIKE * seen[1:].sum():
+            return Rule(name, "unused"), text
+        levels = tuple(sorted(present + ([MISSING] if seen[0] else [])))
+        if len(present) <= self.max_levels:
+            return Rule(name, "text", levels=levels, form=form), text
+        return means_of(name, form, levels, text, target, counted)
 
     def encode(self, columns: Columns) -> np.ndarray:
         """The features (n, m) of columns; what had to be filled in is counted, or told."""
@@ -323,33 +346,6 @@ def _complete(columns: Columns) -> np.ndarray | None:
                 f"row {start + row + columns.first_row}. Mend it, or make it a gap (NaN)."
             )
     return np.ascontiguousarray(found)
-
-
-def _learned(columns: Columns, name: str, levels: bool, target: np.ndarray, counted: np.ndarray) -> tuple[Rule, Any]:
-    """What is remembered of a column, and its values: None where there are none."""
-    kind = "text" if levels else columns.kind(name)
-    form = columns.form(name)
-    values = columns.read(name, kind, form)
-    if kind == "text":
-        return _learned_text(name, form, values, target, counted)
-    missing = np.isnan(values)
-    if missing.all():
-        return Rule(name, "unused"), None
-    cycles = cycles_of(values) if kind == "date" else ()
-    return Rule(name, kind, float(np.nanmedian(values)), bool(missing.any()), cycles=cycles, form=form), values
-
-
-def _learned_text(name: str, form: str, text: Coded, target: np.ndarray, counted: np.ndarray) -> tuple[Rule, Any]:
-    seen = np.bincount(text.codes + 1, minlength=len(text.levels) + 1)  # the first: missing
-    present = [(level, number) for number, level in enumerate(text.levels) if seen[number + 1]]
-    if not present:
-        return Rule(name, "unused"), None
-    if len(present) > MAX_LEVELS and len(present) >= _ID_LIKE * seen[1:].sum():
-        return Rule(name, "unused"), text
-    levels = tuple(sorted([level for level, _ in present] + ([MISSING] if seen[0] else [])))
-    if len(present) <= MAX_LEVELS:
-        return Rule(name, "text", levels=levels, form=form), text
-    return means_of(name, form, levels, text, target, counted)
 
 
 def _read(columns: Columns, rule: Rule) -> Any:

@@ -34,7 +34,7 @@ from nearfield.cells import (
     refuse_type,
     texts,
 )
-from nearfield.columns import TableError
+from nearfield.column_values import TableError
 from nearfield.dialect import pasted
 from nearfield.spellings import DateSpelling, Spelling, likely_spellings, spelling_of
 

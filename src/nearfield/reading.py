@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from nearfield.arrow_columns import ArrowColumns, named
 from nearfield.cells import Floats, refuse, texts
-from nearfield.columns import MISSING, TableError, TableWarning
+from nearfield.column_values import MISSING, TableError, TableWarning
 from nearfield.encoding import TableEncoder, Tally
 from nearfield.table import require_columns
 from nearfield.target import NUMBER, Target, Targets, target_from_json, target_of, target_of_arrays

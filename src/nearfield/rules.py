@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nearfield.columns import MISSING, Coded, TableError
+from nearfield.column_values import MISSING, Coded, TableError
 
 _NUMERIC = ("number", "flag", "date", "duration")
 _KINDS = (*_NUMERIC, "text", "means", "unused")

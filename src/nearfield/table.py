@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from nearfield import workbook
-from nearfield.columns import TableError, TableWarning
+from nearfield.column_values import TableError, TableWarning
 from nearfield.dialect import AS_FOUND, HEAD_BYTES, Dialect, checked, sniffed
 from nearfield.table_writing import check_writable, write_blocks
 from nearfield.text_lines import Path, blank_rows, line_of_row, opened_bytes

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from nearfield.atomic import check_replaceable, replacing
-from nearfield.columns import TableError
+from nearfield.column_values import TableError
 from nearfield.text_lines import Path
 
 Write = Callable[[pa.Table], None]

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from nearfield.cells import Cells, Floats, is_empty, opened, without_dictionary
-from nearfield.columns import TableError
+from nearfield.column_values import TableError
 from nearfield.families import FAMILIES, Family, family_named, tasks, usual
 from nearfield.forms import Form
 from nearfield.table import require_columns

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearfield.cells import Cells, Floats, Text, days, flags, is_number, is_text, numbers, opened, texts
-from nearfield.columns import TableError
+from nearfield.column_values import TableError
 from nearfield.families import usual
 from nearfield.forms import Form, form_of, read_as
 

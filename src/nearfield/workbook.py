@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nearfield.columns import TableError
+from nearfield.column_values import TableError
 
 Path = str | os.PathLike[str]
 Row = tuple[Any, ...]

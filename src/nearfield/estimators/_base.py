@@ -16,8 +16,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from nearfield import fitting
+from nearfield.column_values import TableWarning
 from nearfield.columns import Columns, Features, SomeRows
 from nearfield.encoding import TableEncoder, columns_of
+from nearfield.encoding_race import best_encoding, few_levels_apart
 from nearfield.families import FAMILIES, Family, Observations, Observed
 from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
 from nearfield.importance import shuffled_losses
@@ -229,11 +231,22 @@ class GPEstimator(BaseEstimator):
             raise ValueError("sample_weight is zero for every row: at least one row must count.")
         return weights, weights > 1e-100 * weights.max()
 
-    def _encoded(self, columns: Columns, kept: np.ndarray, family: Family, observed: Observed) -> np.ndarray:
+    def _encoded(
+        self, columns: Columns, kept: np.ndarray, family: Family, observed: Observed, settings: Settings
+    ) -> np.ndarray:
         """Features (n, m) of those training rows that are kept, which were observed; the encoder is learned."""
-        self._encoder, self._first_row = TableEncoder(self.categorical_features), columns.first_row
         some = columns if kept.all() else SomeRows(columns, kept)
-        return self._encoder.learn(some, *family.level_target(observed))
+        target, self._first_row = family.level_target(observed), columns.first_row
+        encoders = [TableEncoder(self.categorical_features)]
+        features = [encoders[0].learn(some, *target)]
+        if few_levels_apart(encoders[0], len(some), settings):
+            encoders.append(TableEncoder(self.categorical_features, max_levels=2))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", TableWarning)  # said already
+                features.append(encoders[1].learn(some, *target))
+        best = best_encoding(features, family, observed, settings) if len(features) > 1 else 0
+        self._encoder = encoders[best]
+        return features[best]
 
     def _inputs(self, X: Any) -> np.ndarray:
         """Features (n, m) of new inputs, as finite float64."""

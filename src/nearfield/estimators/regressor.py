@@ -174,7 +174,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
         _warn_of_constants(y)
         observed = family.observe(y, weights, noise_variance=noise)
-        X = self._encoded(columns, kept, family, observed)
+        X = self._encoded(columns, kept, family, observed, settings)
         together = None if groups is None else _groups(groups, kept, join_equal(family, X, observed))
         self._learn(X, observed, family.with_rows(observed), settings, together, kept)
         return self
