@@ -489,3 +489,36 @@ def test_a_closed_pipe_ends_quietly(csv_files: Files, tmp_path: Path) -> None:
 def test_help_does_not_load_torch() -> None:
     code = "import sys; from nearfield.cli import main; main(['--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+# ------------------------------------------------------------------------------------------- what tables became
+
+
+def test_fit_and_info_say_what_columns_became_and_evaluate_knows_training_rows(run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "load": [f"{v:.1f} kg" for v in rng.uniform(1, 9, 90)],
+            "day": [f"{d % 28 + 1:02d}.{d % 12 + 1:02d}.2023" for d in range(90)],
+            "gap": np.where(np.arange(90) % 9 == 0, np.nan, rng.normal(size=90)),
+            "town": rng.choice(["Bonn", "Trier"], 90),
+            "name": [f"row {i}" for i in range(90)],
+            "y": rng.normal(size=90),
+        }
+    )
+    path, out = tmp_path / "t.csv", tmp_path / "m"
+    frame.to_csv(path, index=False)
+    lines = [
+        "numbers in kg: load",
+        "dates like 31.12.2024, also as weekday: day",
+        "numbers, gaps filled with the median and marked: gap",
+        "text, a feature for each level: town (2)",
+        "left out: name",
+    ]
+    shown = run("fit", path, "--target", "y", "--out", out).out
+    assert "\n".join(f"  {line}" for line in lines) in shown
+    assert "\n".join(lines) in run("info", out).out
+    assert json.loads(run("info", out, "--json").out)["columns"] == lines
+    assert "90 of 90 rows are training rows" in run("evaluate", out, path).err
+    frame.assign(gap=rng.normal(size=90)).to_csv(tmp_path / "new.csv", index=False)
+    assert "training rows" not in run("evaluate", out, tmp_path / "new.csv").err

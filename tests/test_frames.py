@@ -139,6 +139,26 @@ def test_levels_that_say_nothing_are_drawn_to_the_mean():
     assert features[:, 0].std() < 0.1  # means of ten rows would have a spread of .3
 
 
+def grouped(n: int, alike: bool) -> tuple[pd.DataFrame, np.ndarray]:
+    """Text of 40 levels: of two sorts that cross x in opposite directions, or each with a level of its own."""
+    rng = np.random.default_rng(3)
+    level, x = rng.integers(0, 40, n), rng.normal(size=n)
+    mean = np.where(level % 2 == 0, 3.0, -3.0) if alike else 0.0
+    slope = np.where(level % 2 == 0, 2.0, -2.0) if alike else np.array([1.0, -1.0])[(level // 20)]
+    table = pd.DataFrame({"x": x, "c": [f"l{i:02d}" for i in level]})
+    return table, mean + slope * np.sin(2 * x) + 0.3 * rng.normal(size=n)
+
+
+def test_left_out_rows_choose_how_levels_are_encoded():
+    kinds = []
+    for alike in (True, False):
+        model = GPRegressor(random_state=0).fit(*grouped(800, alike))
+        kinds.append(model.encoder_.rules_[1].kind)
+    assert kinds == ["means", "text"]  # means tell which levels are alike; where they tell nothing, levels are needed
+    few = GPRegressor(**QUICK).fit(*grouped(300, True))
+    assert few.encoder_.rules_[1].kind == "text"
+
+
 def test_numbers_can_be_levels():
     X = np.column_stack([np.arange(12) % 3, np.linspace(0, 1, 12)])
     named = pd.DataFrame(X, columns=["kind", "x"])
