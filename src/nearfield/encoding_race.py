@@ -19,7 +19,7 @@ from nearfield.fitting import Settings, Watch
 from nearfield.rows import join_equal
 
 _FEWEST_ROWS = 500  # with fewer, means of levels are mostly noise
-_ROWS = 2000  # in the race
+_ROWS = 4000  # in the race
 _STEPS = 200
 _NEIGHBOURS = 64
 _FEWEST_LEVELS = 3
