@@ -264,6 +264,15 @@ def test_names_of_columns(columns, message):
         GPRegressor(**QUICK).fit(table, np.arange(9.0))
 
 
+def test_tables_of_pyarrow_are_read_by_name():
+    table = pl.from_pandas(frame()).to_arrow()
+    model = GPRegressor(**QUICK).fit(table, target(frame()))
+    shuffled = table.select(table.column_names[::-1])
+    np.testing.assert_array_equal(model.predict(shuffled), model.predict(table))
+    with pytest.raises(TableError, match="lacks the column 'text'"):
+        model.predict(table.rename_columns([f"{n}s" if n == "text" else n for n in table.column_names]))
+
+
 def test_names_that_are_numbers_are_no_names():
     table = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)))
     model = GPRegressor(**QUICK).fit(table, table[0])

@@ -37,7 +37,7 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 from nearfield.column_values import MISSING, Coded, TableError, TableWarning
 from nearfield.columns import ArrayColumns, Columns, FrameColumns, check_names, is_arrow, is_frame
 from nearfield.rules import Rule, cycles_of, means_of
-from nearfield.validation import check_choice, column_numbers
+from nearfield.validation import check_choice, column_numbers, nearest_name
 
 MAX_LEVELS = 64
 """Text columns with more levels than this become means of the target, unless told otherwise."""
@@ -285,6 +285,9 @@ def _columns_of_frame(estimator: Any, X: Any, reset: bool, given: dict[str, Any]
     if is_arrow(X):
         if reset:
             estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, dtype=object), len(names)
+        lacking = [name for name in getattr(estimator, "feature_names_in_", ()) if name not in names]
+        if lacking:
+            raise TableError(f"The table lacks the column {lacking[0]!r}.{nearest_name(lacking[0], names)}")
         from nearfield.arrow_columns import ArrowColumns
 
         columns: Columns = ArrowColumns(X, first_row=0)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from nearfield import fitting
@@ -253,9 +253,11 @@ class GPEstimator(BaseEstimator):
         check_is_fitted(self)
         if isinstance(X, Features):
             return X.values
-        own, shape = self.encoder_, getattr(X, "shape", ())
-        if "_described" in self.__dict__ and isinstance(X, np.ndarray) and shape[1:] == (len(own.feature_names),):
-            return np.asarray(X, dtype=np.float64)  # what the encoder of a model of the command line gave
+        own = self.encoder_
+        if "_described" in self.__dict__ and isinstance(X, np.ndarray) and X.shape[1:] != (self.n_features_in_,):
+            found = check_array(X, dtype=np.float64)  # what the encoder of a model of the command line gave
+            if found.shape[1] == len(own.feature_names):
+                return np.asarray(found)
         return own.encode(columns_of(self, X, reset=False))
 
     def _bendable(self) -> bool | tuple[int, ...]:
