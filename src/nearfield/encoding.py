@@ -34,6 +34,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
+from nearfield._threads import in_threads
 from nearfield.column_values import MISSING, Coded, TableError, TableWarning
 from nearfield.columns import ArrayColumns, Columns, FrameColumns, check_names, is_arrow, is_frame
 from nearfield.rules import Rule, cycles_of, means_of
@@ -43,8 +44,9 @@ MAX_LEVELS = 64
 """Text columns with more levels than this become means of the target, unless told otherwise."""
 
 _ID_LIKE = 0.9  # levels over rows of a column that names its rows
-_MEDIAN_ROWS = 2**17  # from which the median of a complete column is taken
+_MEDIAN_ROWS = 2**17  # from which medians are taken
 _BLOCK = 2**16  # rows that are looked at at once
+_PORTION = 2**12  # rows that are written at once
 _FORMATS = (1, 2)  # of the JSON form; it is written in the last
 TARGET_TYPES = ("auto", "number", "class")
 
@@ -152,7 +154,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         matrix = None if chosen else _complete(columns)
         self.n_features_in_ = len(columns.names)
         if matrix is not None:
-            some = matrix[:: -(-len(matrix) // _MEDIAN_ROWS)]
+            some = _some(matrix)
             self.rules_ = tuple(Rule(n, "number", float(np.median(some[:, e]))) for e, n in enumerate(columns.names))
             return matrix
         if target is None:
@@ -167,9 +169,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         )
         if not self.feature_names:
             raise TableError("The table has no columns to predict from.")
-        out = np.zeros((len(columns), len(self.feature_names)))
-        self._fill(out, [values for _, values in found], Tally())
-        return out
+        return self._features([values for _, values in found], len(columns), Tally())
 
     def _learned(
         self, columns: Columns, name: str, levels: bool, target: np.ndarray, counted: np.ndarray
@@ -184,7 +184,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if missing.all():
             return Rule(name, "unused"), None
         cycles = cycles_of(values) if kind == "date" else ()
-        return Rule(name, kind, float(np.nanmedian(values)), bool(missing.any()), cycles=cycles, form=form), values
+        median = float(np.median(_some(values[~missing])))
+        return Rule(name, kind, median, bool(missing.any()), cycles=cycles, form=form), values
 
     def _learned_text(
         self, name: str, form: str, text: Coded, target: np.ndarray, counted: np.ndarray
@@ -208,22 +209,30 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if complete is not None:
                 return complete
         tally = Tally() if columns.tally is None else columns.tally
-        used = [(rule, None if rule.kind == "unused" else _read(columns, rule)) for rule in self.rules_]
-        out = np.zeros((len(columns), len(self.feature_names)))
-        self._fill(out, [values for _, values in used], tally)
+        values = [None if rule.kind == "unused" else _read(columns, rule) for rule in self.rules_]
+        out = self._features(values, len(columns), tally)
         if columns.tally is None:
             tally.warn()
         return out
 
-    def _fill(self, out: np.ndarray, values: Sequence[Any], tally: Tally) -> None:
-        start = 0
-        for rule, own in zip(self.rules_, values, strict=True):
-            stop = start + len(rule.features)
-            if stop > start:
-                unseen, imputed = rule.encode(own, out[:, start:stop])
+    def _features(self, values: Sequence[Any], n: int, tally: Tally) -> np.ndarray:
+        """The features (n, m) of values of all columns. Rows are written in portions, which stay in the cache."""
+        out = np.zeros((n, len(self.feature_names)))
+        ends = np.cumsum([len(rule.features) for rule in self.rules_]).tolist()
+        parts = []
+        for rule, own, stop in zip(self.rules_, values, ends, strict=True):
+            if rule.features:
+                prepared, unseen, imputed = rule.prepared(own)
                 tally.unseen[rule.name] += unseen
                 tally.imputed[rule.name] += imputed
-            start = stop
+                parts.append((rule, prepared, slice(stop - len(rule.features), stop)))
+
+        def write(start: int, stop: int) -> None:
+            for rule, prepared, place in parts:
+                rule.write(prepared[start:stop], out[start:stop, place])
+
+        in_threads(write, n, _PORTION)
+        return out
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> TableEncoder:
@@ -349,6 +358,11 @@ def _complete(columns: Columns) -> np.ndarray | None:
                 f"row {start + row + columns.first_row}. Mend it, or make it a gap (NaN)."
             )
     return np.ascontiguousarray(found)
+
+
+def _some(values: np.ndarray) -> np.ndarray:
+    """Rows, evenly spread, from which medians are taken: all, or more than a hundred thousand."""
+    return values[:: -(-len(values) // _MEDIAN_ROWS)]
 
 
 def _read(columns: Columns, rule: Rule) -> Any:

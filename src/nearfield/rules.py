@@ -63,25 +63,36 @@ class Rule:
         waves = [f"{self.name}_{cycle}_{wave}" for cycle in self.cycles for wave in ("sin", "cos")]
         return [self.name, *([f"{self.name}_missing"] if self.indicator else []), *waves]
 
-    def encode(self, values: Any, out: np.ndarray) -> tuple[int, int]:
-        """Fill `out` (n, len(features)), which is zero, with what the values become: float64 (n,), or `Coded` text.
+    def prepared(self, values: Any) -> tuple[np.ndarray, int, int]:
+        """Values of a whole column as `write` takes them: numbers of levels (n,), or float64 (n,) with NaN.
 
-        Returns how many were levels that training did not see, and how many were filled in for the first time.
+        And how many were levels that training did not see, and how many were filled in for the first time.
         """
         if isinstance(values, Folded):
-            out[:] = values.features
-            return 0, 0
-        if self.kind == "text":
+            return values.features, 0, 0
+        if self.kind in ("text", "means"):
             level = self._places(values)
-            known = np.flatnonzero(level >= 0)
-            out[known, level[known]] = 1.0
-            return len(level) - len(known), 0
-        if self.kind == "means":
-            level = self._places(values)
-            out[:, :-1] = self._mean_table[level]  # the last is that of all rows
-            out[:, -1] = np.append(self.log_counts, 0.0)[level]
-            return int((level < 0).sum()), 0
-        return 0, self._encode_numbers(values, out)
+            return level, int((level < 0).sum()), 0
+        n_missing = int(np.isnan(values).sum())
+        if n_missing and math.isnan(self.median):
+            raise TableError(
+                f"Column {self.name!r} has {n_missing} missing values, but the model was fitted to complete "
+                "arrays: fill them in."
+            )
+        return values, 0, 0 if self.indicator else n_missing
+
+    def write(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Fill `out` (n, len(features)), which is zero, with what prepared values of some rows become."""
+        if values.ndim == 2:  # features that were found fold by fold
+            out[:] = values
+        elif self.kind == "text":
+            known = np.flatnonzero(values >= 0)
+            out[known, values[known]] = 1.0
+        elif self.kind == "means":
+            out[:, :-1] = self._mean_table[values]  # the last is that of all rows
+            out[:, -1] = self._count_table[values]
+        else:
+            self._write_numbers(values, out)
 
     def _places(self, text: Coded) -> np.ndarray:
         """Numbers (n,) among the levels of training, -1 for others."""
@@ -93,22 +104,19 @@ class Rule:
     def _mean_table(self) -> np.ndarray:
         return np.array(self.means, dtype=np.float64)
 
-    def _encode_numbers(self, values: np.ndarray, out: np.ndarray) -> int:
+    @cached_property
+    def _count_table(self) -> np.ndarray:
+        return np.append(self.log_counts, 0.0)
+
+    def _write_numbers(self, values: np.ndarray, out: np.ndarray) -> None:
         missing = np.isnan(values)
-        n_missing = int(missing.sum())
-        if n_missing and math.isnan(self.median):
-            raise TableError(
-                f"Column {self.name!r} has {n_missing} missing values, but the model was fitted to complete "
-                "arrays: fill them in."
-            )
-        out[:, 0] = np.where(missing, self.median, values) if n_missing else values
+        out[:, 0] = np.where(missing, self.median, values)
         if self.indicator:
             out[:, 1] = missing
         for number, cycle in enumerate(self.cycles):
             angle = 2 * np.pi * _phase(values, cycle)
             start = 1 + self.indicator + 2 * number
             out[:, start], out[:, start + 1] = (np.where(missing, 0.0, wave(angle)) for wave in (np.sin, np.cos))
-        return 0 if self.indicator else n_missing
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able description."""
