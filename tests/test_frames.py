@@ -264,6 +264,19 @@ def test_names_of_columns(columns, message):
         GPRegressor(**QUICK).fit(table, np.arange(9.0))
 
 
+@pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
+def test_names_that_the_encoder_gives_may_be_there_already(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"a": rng.normal(size=60), "a_missing": rng.normal(size=60), "c": ["x", "(missing)", None] * 20}
+    )
+    table.loc[3, "a"] = np.nan
+    model = GPRegressor(**QUICK).fit(table, rng.normal(size=60))
+    assert list(model.feature_relevance_) == ["a", "a_missing", "a_missing_2", "c=(missing)", "c=x"]
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(GPRegressor.load(tmp_path / "m").predict(table), model.predict(table))
+
+
 def test_tables_of_pyarrow_are_read_by_name():
     table = pl.from_pandas(frame()).to_arrow()
     model = GPRegressor(**QUICK).fit(table, target(frame()))

@@ -130,8 +130,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @property
     def feature_names(self) -> list[str]:
-        """Names of the columns of the array that `transform` gives."""
-        return [feature for rule in self.rules_ for feature in rule.features]
+        """Names of the columns of the array that `transform` gives; one that a column has already gets a number."""
+        times: Counter[str] = Counter()
+        names = []
+        for feature in (feature for rule in self.rules_ for feature in rule.features):
+            times[feature] += 1
+            names.append(feature if times[feature] == 1 else f"{feature}_{times[feature]}")
+        return names
 
     @property
     def owners(self) -> np.ndarray:
@@ -196,7 +201,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             return Rule(name, "unused"), None
         if len(present) > MAX_LEVELS and len(present) >= _ID_LIKE * seen[1:].sum():
             return Rule(name, "unused"), text
-        levels = tuple(sorted(present + ([MISSING] if seen[0] else [])))
+        levels = tuple(sorted({*present, *([MISSING] if seen[0] else [])}))
         if len(present) <= self.max_levels:
             return Rule(name, "text", levels=levels, form=form), text
         return means_of(name, form, levels, text, target, counted)
