@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/python -m nearfield.demo
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
