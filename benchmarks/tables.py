@@ -23,7 +23,7 @@ from _frames import MADE, STORED, frame
 from _timing import best_of
 
 from experiments.data import split_rows
-from nearfield import GPClassifier
+from nearfield import GPClassifier, TableEncoder
 
 Part = tuple[pd.DataFrame, np.ndarray]
 
@@ -189,8 +189,6 @@ def encode(n: int) -> None:
     """Print seconds of reading and of encoding n rows, and their ratio; in one process."""
     import pyarrow as pa
     from pyarrow import csv
-
-    from nearfield import TableEncoder  # type: ignore[attr-defined]
 
     table, y = mixed(n)
     with tempfile.TemporaryDirectory() as folder:

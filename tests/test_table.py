@@ -465,6 +465,7 @@ def test_json_gives_the_same_encoder(encoder: TableReader) -> None:
         ("indicator", 1),
         ("levels", ["a"]),  # a number has none
         ("levels", None),
+        ("form", "no such way"),
     ],
 )
 def test_a_damaged_column_is_refused(encoder: TableReader, key: str, value: object) -> None:

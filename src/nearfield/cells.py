@@ -60,11 +60,6 @@ class Text:
         """How many."""
         return int(pc.sum(self.odd).as_py() or 0)
 
-    @property
-    def mostly_numbers(self) -> bool:
-        """Whether more than half of the cells that have a value are numbers."""
-        return self.n_odd < (len(self) - (pc.sum(self.missing).as_py() or 0)) / 2
-
 
 Cells: TypeAlias = pa.ChunkedArray | Text
 """A column to be read, as `opened` gives it."""
@@ -176,14 +171,6 @@ READERS: dict[str, Callable[[Cells, str, int], Floats]] = {"number": numbers, "f
 def refuse_type(values: Cells, label: str, expected: str) -> NoReturn:
     """Raise TableError: the column is stored as something else than what the training table had."""
     raise TableError(f"{label} has type {values.type}; {expected} are expected, as in the training table.")
-
-
-def odd_among_numbers(text: Text) -> str | None:
-    """Describes the text in a column whose values are mostly numbers; None for any other column."""
-    if not text.n_odd or not text.mostly_numbers:
-        return None
-    first = pc.index(text.odd, True).as_py()
-    return f"looks numeric but has {text.n_odd} text values, first {text.values[first].as_py()!r} in row {first + 1}"
 
 
 def is_empty(values: Cells) -> bool:

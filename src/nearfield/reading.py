@@ -16,6 +16,7 @@ from nearfield.arrow_columns import ArrowColumns, named
 from nearfield.cells import Floats, refuse, texts
 from nearfield.column_values import MISSING, TableError, TableWarning
 from nearfield.encoding import TableEncoder, Tally
+from nearfield.forms import Form
 from nearfield.table import require_columns
 from nearfield.target import NUMBER, Target, Targets, target_from_json, target_of, target_of_arrays
 
@@ -101,6 +102,9 @@ class TableReader:
         described = isinstance(table, dict) and ("target" in table or "targets" in table)
         target = target_from_json(sections["table"]) if described else target_of_arrays(sections)
         encoder = _encoder_of_arrays(sections) if table is None else TableEncoder.from_json(table)
+        for rule in encoder.rules_:
+            if rule.form and not Form(rule.read_as, rule.form).sound:
+                raise ValueError(f"The model's description of column {rule.name!r} is damaged.")
         reader = cls(target, encoder)
         apart = [*target.names, *target.columns]
         if described and len({*apart, *reader.column_names}) < len(apart) + len(reader.column_names):
