@@ -37,6 +37,29 @@ class CovarianceSlopes(NamedTuple):
     noises: np.ndarray
 
 
+class KernelWeights(NamedTuple):
+    """Slopes of mean and variance of the latent functions `own` by the correlations of a row with its neighbours.
+
+    These are of a kernel with log length scales (d,); mean and variance: (b or 1, c, k) and (b, c or 1, k).
+    """
+
+    log_lengths: np.ndarray
+    own: slice
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+class NoiseWeights(NamedTuple):
+    """Slopes of mean, variance and quad (b, C, k) by the relative noise of each neighbour, the same for all targets.
+
+    quad: None where no formula is known.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    quad: np.ndarray | None
+
+
 class Centred(ABC):
     """Moments of the latent functions less their means: mean, variance and quad (b, q, C); covariance (b, q, C, C)
     where they depend on each other; jittered: rows that needed extra jitter."""
@@ -50,6 +73,17 @@ class Centred(ABC):
     @abstractmethod
     def slopes(self, by_mean: np.ndarray, by_variance: np.ndarray) -> CovarianceSlopes:
         """What slopes by mean and variance (b, C) become; for a single k that was differentiated."""
+
+    @abstractmethod
+    def kernel_weights(self) -> list[KernelWeights]:
+        """Slopes by the correlations with the neighbours, one entry a kernel; for a single k that was differentiated.
+
+        mean = alpha' c and variance = 1 - beta' K beta: by c they are alpha and -2 beta.
+        """
+
+    @abstractmethod
+    def noise_weights(self) -> NoiseWeights:
+        """Slopes by the noises, the diagonal of K: -alpha beta, beta^2 and -alpha^2."""
 
 
 class Covariance(ABC):
@@ -79,6 +113,10 @@ class Covariance(ABC):
     def coordinates(self, parameters: Parameters, inputs: np.ndarray) -> np.ndarray:
         """Standardised inputs (n, d) as the kernel sees them, before the length scales: with columns bent."""
         return self.warps.coordinates(inputs, parameters["bends"]) if len(self.warps) else inputs
+
+    def coordinate_slopes(self, parameters: Parameters, inputs: np.ndarray) -> np.ndarray:
+        """Slopes (n, d) of coordinates by the inputs (n, d), each by its own."""
+        return self.warps.slopes(inputs, parameters["bends"]) if len(self.warps) else np.ones(inputs.shape)
 
     def shares(self, parameters: Parameters) -> np.ndarray:
         """Shares (d, 3) of each column as it is, of its normal score and of its uniform score."""
@@ -207,6 +245,15 @@ class Together:
         variances = [np.broadcast_to(one.variance, one.mean.shape) for one in found]
         return mean, np.concatenate(variances, 1) * self.scale2, quad / self.scale2
 
+    def kernel_weights(self, query: np.ndarray) -> list[KernelWeights]:
+        """Slopes of the moments at new rows (b, d) by their correlations with all rows, one entry a kernel."""
+        points, found = self.own.coordinates(self.values, query), []
+        for lengths, part, own in zip(np.atleast_2d(self.values["log_lengths"]), self.parts, self._own, strict=True):
+            alpha, beta = part.weights(points)
+            scale2 = self.scale2[own if len(self.scale2) > 1 else slice(None)]
+            found.append(KernelWeights(lengths, own, alpha[None], -2 * beta * scale2[:, None]))
+        return found
+
     def log_density(self) -> float:
         """Of all targets jointly; of one latent function."""
         (part,), n = self.parts, len(self.parts[0])
@@ -294,6 +341,19 @@ class _SharedCentred(Centred):
         parameters = {**lengths, "log_shape": by.log_shape, "log_scale": by_scale}
         return CovarianceSlopes(parameters, by.targets, by.noises)
 
+    def kernel_weights(self) -> list[KernelWeights]:
+        alpha, beta = self.found.weights
+        return [KernelWeights(self.values["log_lengths"], slice(None), alpha, -2 * beta * self.scale2[:, None])]
+
+    def noise_weights(self) -> NoiseWeights:
+        return _noise_weights(*self.found.weights, self.scale2)
+
+
+def _noise_weights(alpha: np.ndarray, beta: np.ndarray, scale2: np.ndarray) -> NoiseWeights:
+    """For alpha (b, C, k) and beta (b, R, k) of kernels of scale one and their scales (S,)."""
+    variance = np.broadcast_to(beta**2 * scale2[:, None], alpha.shape)
+    return NoiseWeights(-alpha * beta, variance, -(alpha**2) / scale2[:, None])
+
 
 class PerLatent(Covariance):
     """A kernel for each latent function."""
@@ -369,6 +429,18 @@ class _PerLatentCentred(Centred):
         noises = noises if self.noises > 1 else noises.sum(axis=-1, keepdims=True)
         return CovarianceSlopes(parameters, targets, noises)
 
+    def kernel_weights(self) -> list[KernelWeights]:
+        found, scale2 = [], np.broadcast_to(self.scale2, len(self.parts))
+        for c, (lengths, part) in enumerate(zip(self.values["log_lengths"], self.parts, strict=True)):
+            alpha, beta = part.weights
+            found.append(KernelWeights(lengths, slice(c, c + 1), alpha, -2 * beta * scale2[c]))
+        return found
+
+    def noise_weights(self) -> NoiseWeights:
+        every = zip(*(part.weights for part in self.parts), strict=True)
+        alpha, beta = (np.concatenate(parts, axis=1) for parts in every)
+        return _noise_weights(alpha, beta, self.scale2)
+
 
 class Mixed(Covariance):
     """Latent functions f = W g that are mixtures of Q independent ones, each with a kernel of its own and scale one.
@@ -439,3 +511,19 @@ class _MixedCentred(Centred):
         lengths = self.own.length_slopes(self.parameters, by.log_lengths)
         parameters = {**lengths, "log_shape": by.log_shape, "mixing": by.mixing + more["mixing"]}
         return CovarianceSlopes(parameters, by.targets, by.noises * self.scale2)
+
+    def kernel_weights(self) -> list[KernelWeights]:
+        """By k_q: the outputs of all neighbours mixed as W has them, W_sq sum_p W_pq alpha_p and the same of beta_s."""
+        (alpha, beta), mixing = self.found.weights, self.parameters["mixing"]
+        found = []
+        for q, lengths in enumerate(self.parameters["log_lengths"]):
+            w = mixing[:, q]
+            mean = w[:, None] * np.einsum("p,bpk->bk", w, alpha)[:, None]
+            variance = -2 * w[:, None] * np.einsum("p,bpsk->bsk", w, beta)
+            found.append(KernelWeights(lengths, slice(None), mean, variance))
+        return found
+
+    def noise_weights(self) -> NoiseWeights:
+        alpha, beta = self.found.weights
+        mean = -np.einsum("p,bpk,bpsk->bsk", self.scale2, alpha, beta)
+        return NoiseWeights(mean, np.einsum("p,bpsk->bsk", self.scale2, beta**2), None)

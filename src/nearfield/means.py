@@ -28,6 +28,10 @@ class Mean(ABC):
     def slopes(self, inputs: np.ndarray, by: np.ndarray) -> dict[str, np.ndarray]:
         """Slopes by the parameters from those by the means (..., C) at inputs (..., d), summed."""
 
+    @abstractmethod
+    def input_slopes(self, inputs: np.ndarray, parameters: Parameters) -> np.ndarray:
+        """Slopes (b, C, d) of the means by the inputs (b, d), or what broadcasts to them."""
+
     def penalty(self, parameters: Parameters) -> tuple[float, dict[str, np.ndarray]]:
         """Minus the log density of the prior, one term for the whole data set, and its slopes by the parameters."""
         return 0.0, {}
@@ -50,6 +54,9 @@ class Constant(Mean):
     def slopes(self, inputs: np.ndarray, by: np.ndarray) -> dict[str, np.ndarray]:
         return {"mean": by.reshape(-1, by.shape[-1]).sum(axis=0)}
 
+    def input_slopes(self, inputs: np.ndarray, parameters: Parameters) -> np.ndarray:
+        return np.zeros(inputs.shape[-1])
+
 
 class Linear(Mean):
     """A level (C,) and a slope for each column, `mean_slopes` (C, d), drawn towards zero: trends go on beyond the rows.
@@ -70,6 +77,9 @@ class Linear(Mean):
     def slopes(self, inputs: np.ndarray, by: np.ndarray) -> dict[str, np.ndarray]:
         flat = by.reshape(-1, by.shape[-1])
         return {"mean": flat.sum(axis=0), "mean_slopes": flat.T @ inputs.reshape(len(flat), -1)}
+
+    def input_slopes(self, inputs: np.ndarray, parameters: Parameters) -> np.ndarray:
+        return parameters["mean_slopes"]
 
     def penalty(self, parameters: Parameters) -> tuple[float, dict[str, np.ndarray]]:
         slopes = parameters["mean_slopes"] / _SPREAD**2

@@ -91,6 +91,16 @@ class Warps:
         self._write(inputs, np.exp(log_shares(bends))[:, :, None].copy(), found, self.columns[:, None].copy())
         return found
 
+    def slopes(self, inputs: np.ndarray, bends: np.ndarray) -> np.ndarray:
+        """Slopes (n, d) of the coordinates by the inputs (n, d); at a knot that of the piece behind it."""
+        found, shares = np.ones(inputs.shape), np.exp(log_shares(bends))
+        for i, e in enumerate(self.columns.tolist()):
+            rates = np.diff(self.scores[i]) / np.diff(self.knots[i])  # (2, m - 1)
+            piece = np.searchsorted(self.knots[i], inputs[:, e], side="right") - 1
+            piece = np.clip(piece, 0, rates.shape[1] - 1)  # the ends lead on
+            found[:, e] = shares[i, 0] + shares[i, 1] * rates[0, piece] + shares[i, 2] * rates[1, piece]
+        return found
+
     def _write(self, inputs: np.ndarray, factors: np.ndarray, out: np.ndarray, places: np.ndarray) -> None:
         """out[:, places[i, p]] = sum over z, q and u of column i times factors[i, :, p]."""
 

@@ -90,6 +90,13 @@ class Conditioned:
         self.jittered = jittered
         self._constants, self._neighbourhood, self._most, self._kept = constants, neighbourhood, most, kept
 
+    @property
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        """alpha (b, C, k) and beta (b, R, k), zero behind the last neighbour, where they were kept."""
+        if self._kept is None:
+            raise RuntimeError("weights need condition(.., differentiate=True).")
+        return self._kept.alpha, self._kept.beta
+
     def slopes(self, by_mean: np.ndarray, by_variance: np.ndarray, by_quad: np.ndarray | None = None) -> Slopes:
         """Gradients from those by mean (b, C), variance (b, R) and, where there is one, quad (b, C).
 

@@ -84,6 +84,13 @@ class ConditionedOutputs:
         self._constants, self._mixing = constants, mixing
         self._neighbourhood, self._most, self._kept = neighbourhood, most, kept
 
+    @property
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        """alpha (b, P, k) and beta (b, P, P, k), the second P for the outputs of the query, where they were kept."""
+        if self._kept is None:
+            raise RuntimeError("weights need condition_outputs(.., differentiate=True).")
+        return self._kept.alpha, self._kept.beta
+
     def slopes(self, by_mean: np.ndarray, by_covariance: np.ndarray) -> OutputSlopes:
         """Gradients from those by mean (b, P) and by covariance (b, P, P), or by the variances alone (b, P).
 

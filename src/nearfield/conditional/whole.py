@@ -182,6 +182,19 @@ class Whole:
             mean[:, f * count : (f + 1) * count], variance[:, f] = own_mean, own_variance
         return Given(mean, variance, np.broadcast_to(self.quad, mean.shape))
 
+    def weights(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """alpha (C, n) of all rows and beta (b, R, n) of new rows, query (b, d); zero where nothing was observed."""
+        code, shape, columns = self._kernel
+        n, count = len(self), self.latents // len(self._parts)
+        cross, spare = np.empty((len(query), n)), (np.empty((1, n)), np.empty((1, n)))
+        correlate(code, shape, columns, self._points(query), cross, *spare, 0, len(query))
+        alpha, beta = np.zeros((self.latents, n)), np.zeros((len(query), len(self._parts), n))
+        for f, part in enumerate(self._parts):
+            there = slice(None) if part.there is None else part.there
+            alpha[f * count : (f + 1) * count, there] = part.alpha.T
+            beta[:, f, there] = _solved(part.factor, cross[:, there].T).T
+        return alpha, beta
+
 
 class _Factor:
     """One matrix K with the targets (n, c) that share its noises (n,); rows of infinite noise are not `there`.

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
+from nearfield.estimators._gradients import GradientMixin
 from nearfield.estimators._targets import target_numbers
 from nearfield.families import FAMILIES, Observations, names_for
 from nearfield.families.outputs import OUTPUTS
@@ -38,7 +39,7 @@ class LeftOutPredictions(NamedTuple):
     residual: np.ndarray
 
 
-class GPRegressor(RegressorMixin, GPEstimator):
+class GPRegressor(RegressorMixin, GradientMixin, GPEstimator):
     """Gaussian-process regression from the k nearest neighbours, trained by leaving rows out.
 
     Parameters

@@ -1,0 +1,126 @@
+"""Slopes of predictions by the inputs, in closed form.
+
+With alpha = K^-1 t and beta = K^-1 c, and c_j = k(r2_j) with r2_j = sum_e (x_e - z_je)^2 / length_e^2, where z_j is
+neighbour j, for a row x whose neighbours stay the same
+
+    d mean = alpha' dc     d variance = -2 beta' dc     d c_j / d x_e = 2 slope(r2_j) (x_e - z_je) / length_e^2
+
+and quad does not change. Then comes the chain: columns that are bent, the mean, the head and the units of the user.
+Kernels with a share of Matern 1/2 have a kink at each neighbour; there its own part counts as zero, the middle of both
+sides. A column that is bent has kinks at its knots, where the slope is that of the piece behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nearfield._threads import one_blas_thread
+from nearfield.covariances import KernelWeights
+from nearfield.kernels import Kernel, profile
+from nearfield.moments import Moments
+from nearfield.prediction import Predictor
+from nearfield.scaling import Scaling
+from nearfield.sweep import Sweeper
+
+_STEP = 1e-5  # of differences of a head's formula, relative to its argument: right to ten digits
+_WHOLE_NUMBERS = 2**20  # of all rows, held at a time
+
+
+class MomentSlopes(NamedTuple):
+    """Slopes (b, C, d) of the moments by the standardised inputs, of those that have any."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+class Gradient(NamedTuple):
+    """Slopes (n, d) or (n, P, d) of the centre and of both scales of predictions, see `heads.regression.Predicted`."""
+
+    loc: np.ndarray
+    scale: np.ndarray
+    latent_scale: np.ndarray
+
+
+def gradient(predictor: Predictor, X: np.ndarray, scaling: Scaling) -> Gradient:
+    """Slopes of predictions of real targets at inputs (n, d), in units of the target and by the user's inputs."""
+    sweeper, k = predictor.sweeper, predictor.k
+    neighbours = len(predictor.rows) if sweeper.whole(k) else k
+    size = max(1, _WHOLE_NUMBERS // (neighbours * predictor.model.family.latents))
+    parts = []
+    for start in range(0, len(X), size):
+        query = scaling.apply(X[start : start + size])
+        moments = sweeper.new(query, k)
+        by = moment_slopes(sweeper, query, k)
+        found = head_slopes(predictor.head, moments, by, predictor.model.noise)
+        parts.append(Gradient(*(part / scaling.scale for part in found)))
+    return Gradient(*(np.concatenate(pieces) for pieces in zip(*parts, strict=True)))
+
+
+def moment_slopes(sweeper: Sweeper, query: np.ndarray, k: int) -> MomentSlopes:
+    """Slopes of what `Sweeper.new` gives at standardised inputs (b, d), by these."""
+    model = sweeper.model
+    if sweeper.whole(k):
+        with one_blas_thread():
+            weights = sweeper.together.found.kernel_weights(query)
+        ids = np.broadcast_to(np.arange(len(sweeper.rows)), (len(query), len(sweeper.rows)))
+    else:
+        ids = sweeper.new_ids(query, k)
+        weights = model.latent(sweeper.rows, query, ids, differentiate=True).found.kernel_weights()
+    covariance, p = model.covariance, model.parameters
+    points = model.coordinates(query)
+    by_mean, by_variance = np.zeros((2, len(query), model.family.latents, query.shape[1]))
+    for own in weights:
+        mean, variance = by_coordinates(covariance.kernel, p["log_shape"], own, points, sweeper.located, ids)
+        by_mean[:, own.own] += mean
+        by_variance[:, own.own] += variance
+    bent = covariance.coordinate_slopes(p, query)[:, None]
+    return MomentSlopes(by_mean * bent + model.mean.input_slopes(query, p), by_variance * bent)
+
+
+def by_coordinates(
+    kernel: Kernel, log_shape: np.ndarray, weights: KernelWeights, points: np.ndarray, rows: np.ndarray, ids: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes (b, c, d) of mean and variance by the points (b, d), whose neighbours are the rows (n, d) ids (b, k)."""
+    inverse = np.exp(-weights.log_lengths)
+    r2 = np.zeros(ids.shape)
+    places = np.maximum(ids, 0)  # where there is none, the weights are zero
+    for e in range(points.shape[1]):
+        r2 += ((points[:, e, None] - rows[places, e]) * inverse[e]) ** 2
+    slope = 2 * profile(kernel, r2, log_shape).slope[:, None]
+    both = (contracted(part * slope, points, rows, places) for part in (weights.mean, weights.variance))
+    mean, variance = (part * inverse**2 for part in both)
+    return mean, variance
+
+
+def contracted(weights: np.ndarray, points: np.ndarray, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """sum_j weights[i, c, j] (points[i] - rows[places[i, j]]): (b, c, d) from weights (b, c, k), places (b, k)."""
+    found = np.empty((*weights.shape[:2], points.shape[1]))
+    for e in range(points.shape[1]):  # column by column: memory does not grow with them
+        off = points[:, e, None] - rows[places, e]
+        found[:, :, e] = np.einsum("bck,bk->bc", weights, off)
+    return found
+
+
+def head_slopes(head: Any, moments: Moments, by: MomentSlopes, noise: np.ndarray) -> Gradient:
+    """Slopes of what the head predicts, (b, d) or (b, P, d), from those of the moments (b, C, d).
+
+    The formula of a head stands in one place, the head: here differences of it are taken, moment by moment, to ten
+    digits. Every output depends on its own moments alone. A variance of zero, as rounding leaves it where the function
+    is known, has no slope.
+    """
+    loc = head.predicted(moments, noise).loc
+    several = loc.ndim == 2
+    slopes = np.zeros((2, *by.mean.shape))
+    for name, slope in by._asdict().items():
+        value = getattr(moments, name)
+        step = _STEP * (1 + np.abs(value) if name == "mean" else np.abs(value))
+        above, below = (head.predicted(replace(moments, **{name: value + s}), noise) for s in (step, -step))
+        width = np.where(step > 0, 2 * step, 1.0)
+        for place, part in enumerate(("scale", "latent_scale")):
+            rise = getattr(above, part) - getattr(below, part)
+            slopes[place] += ((rise if several else rise[:, None]) / width)[..., None] * slope
+    found = Gradient(by.mean, *slopes)
+    return found if several else Gradient(*(part[:, 0] for part in found))
