@@ -28,6 +28,7 @@ from nearfield.cli_arguments import (
     check_meaning,
     check_targets,
     likelihoods,
+    parse_coordinates,
     parse_k,
     parse_quantiles,
     parse_task,
@@ -137,6 +138,13 @@ def fit(
     ] = None,
     straight: Annotated[list[str] | None, typer.Option(help="A column not to bend; may be repeated.")] = None,
     mean: Annotated[str | None, typer.Option(help="Mean; a linear one goes on beyond the training rows.")] = None,
+    coordinates: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns that are places: degrees on the globe, or planar ones whose axes may be turned.",
+            metavar="lonlat|lonlat:LON,LAT|X,Y|X,Y,Z",
+        ),
+    ] = None,
     k: Annotated[str | None, typer.Option(help="Number of neighbours, or auto.", metavar="auto|INT")] = None,
     predictive: Annotated[str | None, typer.Option(help="calibrated, or plain: as the trained model says.")] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.", min=0)] = 0,
@@ -156,7 +164,7 @@ def fit(
 
     dialect = dialect_of(sep, decimal, encoding, na)
     check_meaning(dates, odd_cells)
-    neighbours = parse_k(k)
+    neighbours, on_map = parse_k(k), parse_coordinates(coordinates)
     options = {"exposure": exposure, "trials": trials}
     given = {what: column for what, column in options.items() if column is not None}
     check_targets(target, outputs, task, likelihood, given)
@@ -193,6 +201,7 @@ def fit(
         metric=metric,
         warp=bent_columns(warp, straight),
         mean=mean,
+        coordinates=on_map,
         k=neighbours,
         random_state=seed,
         checkpoint=checkpoint,

@@ -39,6 +39,19 @@ def bent_columns(warp: bool | None, straight: list[str] | None) -> bool | dict[s
     return dict.fromkeys(straight, False)
 
 
+def parse_coordinates(text: str | None) -> str | list[str] | dict[str, list[str]] | None:
+    """What the estimators take, from lonlat, lonlat:LON,LAT or X,Y or X,Y,Z; None if it was not given."""
+    if text is None or text == "lonlat":
+        return text
+    kind, _, named = text.partition(":") if text.startswith("lonlat:") else ("", "", text)
+    columns = [name.strip() for name in named.split(",")]
+    if len(columns) < 2 or "" in columns:
+        raise UserError(
+            f"--coordinates is {text!r}; lonlat, lonlat:LON,LAT, X,Y or X,Y,Z with names of columns is expected."
+        )
+    return {kind: columns} if kind else columns
+
+
 def check_targets(
     targets: list[str], outputs: str | None, task: str, likelihood: str | None, given: Mapping[str, str]
 ) -> None:

@@ -307,7 +307,7 @@ def describe(model: Any, reader: TableReader) -> dict[str, Any]:
     features = [
         {"name": name, "relevance": float(relevance), key: length, "bent": dict(zip(_SHARES, shares, strict=True))}
         for name, relevance, length, shares in zip(
-            model.encoder_.feature_names, relevances, lengths, model.bends_.tolist(), strict=True
+            model._mapped_names(), relevances, lengths, model.bends_.tolist(), strict=True
         )
     ]
     return {

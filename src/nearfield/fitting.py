@@ -16,6 +16,7 @@ from tqdm import tqdm
 from nearfield._threads import one_blas_thread
 from nearfield.calibration import EXACT_ROWS, Calibrated, all_rows, calibrate
 from nearfield.checkpoint import Checkpoint
+from nearfield.coordinates import Chart, ChartedScaling
 from nearfield.covariances import Covariance, Mixed, PerLatent, Shared
 from nearfield.descent import Descent
 from nearfield.families import Family, Observed
@@ -112,16 +113,17 @@ def fit(
     groups: np.ndarray | None = None,
     n_rows: int | None = None,
     doubted: np.ndarray | None = None,
+    chart: Chart | None = None,
 ) -> Fit:
     """Fit X (n, d) and what was observed there, all finite; `unit` is what one of the target's is to users, of several
     outputs (P,). `n_rows` is how many rows the user gave, where equal ones were joined. Rows that are `doubted` (n,)
-    are learned from, but left-out scores are those of the others.
+    are learned from, but left-out scores are those of the others. chart: of the columns that are coordinates.
     """
     began = time.perf_counter()
     if settings.metric == "plain":
         settings = replace(settings, kernel="matern52" if settings.kernel == "auto" else settings.kernel, warp=False)
     family.check(observed)
-    inputs = Scaling.of(X, family.weight(observed), if_constant=IGNORED)
+    inputs = _standardisation(X, family.weight(observed), chart)
     rows = Rows.of(family, inputs.apply(X), observed, groups)
     n = len(rows) if n_rows is None else n_rows
     _warn_of_few_rows(n, int((inputs.scale != IGNORED).sum()))
@@ -146,6 +148,13 @@ def fit(
         mean=settings.mean,
     )
     return Fit(Predictor(learned.model, learned.rows, choice.k, choice.head), inputs, summary)
+
+
+def _standardisation(X: np.ndarray, weights: np.ndarray, chart: Chart | None) -> Scaling:
+    """Of inputs (n, d) that count so much (n,), with their coordinates as they are on the ground."""
+    if chart is None:
+        return Scaling.of(X, weights, if_constant=IGNORED)
+    return ChartedScaling.charted(chart.located(X, weights), X, weights, IGNORED)
 
 
 class _Trained(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 
 from nearfield.families import Observations
 from nearfield.prediction import Predictor
+from nearfield.scaling import Scaling
 
 _MOST_ROWS = 1000  # left-out rows: the mean score is then sure to a few hundredths of its spread
 _MOST_NEIGHBOURS = 64  # enough to tell columns apart, and one sweep for each column and shuffle
@@ -25,11 +26,13 @@ def shuffled_losses(
     predictor: Predictor,
     score: Callable[[Any, Observations], np.ndarray],
     groups: Sequence[Sequence[int]] | None = None,
+    scaling: Scaling | None = None,
 ) -> np.ndarray:
     """Mean score of left-out rows less that with the columns of a group shuffled, (number of groups,).
 
     score: log densities (b,) of observations from what the head predicted. groups: numbers of the columns that are
-    shuffled together, as those that one column of a table became; by default each column is one. None is below zero: a
+    shuffled together, as those that one column of a table became; by default each column is one. scaling: what
+    standardised the inputs, where one column may be part of several coordinates. None is below zero: a
     column that is better shuffled tells nothing. One that is the same everywhere gets exactly zero.
     """
     rows = predictor.rows
@@ -39,6 +42,7 @@ def shuffled_losses(
     left_out = rows.observations.take(which)
     inputs = rows.inputs[left_out.row]
     orders = [rng.permutation(len(which)) for _ in range(_SHUFFLES)]
+    replaced = (scaling or Scaling(np.zeros(inputs.shape[1]), np.ones(inputs.shape[1]))).replaced
     groups = [[column] for column in range(inputs.shape[1])] if groups is None else groups
 
     def mean_score(at: np.ndarray) -> float:
@@ -52,8 +56,6 @@ def shuffled_losses(
             continue
         shuffled = []
         for order in orders:
-            at = inputs.copy()
-            at[:, columns] = inputs[order][:, columns]
-            shuffled.append(mean_score(at))
+            shuffled.append(mean_score(replaced(inputs, inputs[order], columns)))
         losses[place] = max(whole - float(np.mean(shuffled)), 0.0)
     return losses

@@ -4,7 +4,8 @@
     ---------   ----------------------------------------------------------------------------------------------------
     estimator   name, parameters of the constructor, columns; written by the estimators, see `estimators/_base.py`
     family      name, and what the family says of itself
-    model       kernel, covariance (shared, own or mixed), mean, k; which columns are bent, and how, are arrays
+    model       kernel, covariance (shared, own or mixed), mean, k; which columns are bent, and how, are arrays;
+                coordinates, where there are any
     head        the family's head
     summary     what the fit did
     target      what the estimator knows of the target
@@ -24,12 +25,13 @@ from typing import Any
 
 import numpy as np
 
+from nearfield.coordinates import ChartedScaling, chart_from_json
 from nearfield.covariances import Covariance, Mixed, PerLatent, Shared
 from nearfield.families import Family, checked, family_named
 from nearfield.fitting import Fit
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
-from nearfield.migration import NEWEST
+from nearfield.migration import NEWEST, PLAIN_MODEL
 from nearfield.model import Model
 from nearfield.persistence import ModelFileError, require, require_array, section
 from nearfield.prediction import Predictor
@@ -50,7 +52,9 @@ def pack(fit: Fit) -> tuple[Header, Arrays]:
     head, head_arrays = predictor.head.packed()
     covariance = next(name for name, kind in _COVARIANCES.items() if type(model.covariance) is kind)
     mean = next(name for name, kind in MEANS.items() if model.mean is kind)
-    described = {"kernel": fit.summary.kernel, "covariance": covariance, "mean": mean, "k": predictor.k}
+    chart = {"coordinates": fit.inputs.chart.to_json()} if isinstance(fit.inputs, ChartedScaling) else {}
+    described = {"kernel": fit.summary.kernel, "covariance": covariance, "mean": mean, "k": predictor.k, **chart}
+    described |= {} if chart else {"version": PLAIN_MODEL}
     sections = {
         "family": {"name": model.family.name, **model.family.described()},
         "model": described,
@@ -79,7 +83,21 @@ def unpack(header: Header, arrays: Arrays) -> Fit:
     if k < 1:
         raise ModelFileError(f"its k is {k}; expected at least 1")
     head = family.unpacked_head(own["head"], _named(arrays, "head"))
-    return Fit(Predictor(model, rows, k, head), unpack_scaling(arrays, "inputs", (rows.inputs.shape[1],)), summary)
+    return Fit(Predictor(model, rows, k, head), _inputs(own["model"], arrays, rows.inputs.shape[1]), summary)
+
+
+def _inputs(fields: Header, arrays: Arrays, m: int) -> Scaling:
+    """The standardisation of inputs that become m columns."""
+    scaling = unpack_scaling(arrays, "inputs", (m,))
+    if "coordinates" not in fields:
+        return scaling
+    try:
+        chart = chart_from_json(fields["coordinates"])
+    except ValueError as error:
+        raise ModelFileError(str(error)) from error
+    if m != max(chart.d, *(place + 1 for place in chart.places)):
+        raise ModelFileError(f"its coordinates do not fit its {m} columns")
+    return ChartedScaling(scaling.centre, scaling.scale, chart)
 
 
 def pack_scaling(name: str, scaling: Scaling) -> Arrays:

@@ -77,7 +77,7 @@ class Rule:
         if n_missing and math.isnan(self.median):
             raise TableError(
                 f"Column {self.name!r} has {n_missing} missing values, but the model was fitted to complete "
-                "arrays: fill them in."
+                "columns and knows nothing to fill in: do so, or leave these rows out."
             )
         return values, 0, 0 if self.indicator else n_missing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +62,27 @@ class Scaling:
     def undo(self, values: np.ndarray) -> np.ndarray:
         """Values in their own units."""
         return values * self.scale + self.centre
+
+    # --- of inputs, which may be more than scaled: see `coordinates.ChartedScaling` ----------------------------------
+
+    @property
+    def given(self) -> int:
+        """Number of the features that it takes."""
+        return len(self.scale)
+
+    def names(self, features: Sequence[str]) -> list[str]:
+        """Names of what comes out, from those of the features that go in."""
+        return list(features)
+
+    def replaced(self, inputs: np.ndarray, others: np.ndarray, features: Sequence[int]) -> np.ndarray:
+        """Standardised inputs (n, m) with these features as others (n, m) have them."""
+        found, columns = inputs.copy(), list(features)
+        found[:, columns] = others[:, columns]
+        return found
+
+    def slopes(self, values: np.ndarray, by: np.ndarray) -> np.ndarray:
+        """Slopes by values (n, d) in their own units from those by standardised ones (n, m)."""
+        return by / self.scale
 
 
 def _median(values: np.ndarray, weights: np.ndarray) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -18,8 +18,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from nearfield import fitting
 from nearfield.column_values import TableWarning
 from nearfield.columns import Columns, Features, SomeRows
+from nearfield.coordinates import Chart
 from nearfield.encoding import TableEncoder, columns_of
 from nearfield.encoding_race import best_encoding, few_levels_apart
+from nearfield.estimators._maps import Maps
 from nearfield.families import FAMILIES, Family, Observations, Observed
 from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
 from nearfield.importance import shuffled_losses
@@ -65,7 +67,7 @@ class TrainingRowsWarning(UserWarning):
     """The file that was saved contains the training rows."""
 
 
-class GPEstimator(BaseEstimator):
+class GPEstimator(Maps, BaseEstimator):
     """Common ground of the estimators; not an estimator itself. Their arguments are listed in each, as scikit-learn
     wants it."""
 
@@ -146,10 +148,11 @@ class GPEstimator(BaseEstimator):
         kept: which of the rows that the user gave these are; None: all. Equal rows are joined before anything is
         computed, and wild values are tamed.
         """
+        chart = self._chart_of(X, hasattr(self, "feature_names_in_"))
         drawn = int(check_random_state(self.random_state).randint(2**31))
         watch = Watch(drawn if is_int(self.random_state) else None, drawn, self.checkpoint, self.verbose)
         rows = join_equal(family, X, observed, groups)
-        settings = replace(_clamp_k(settings, len(rows.inputs)), warp=self._bendable())
+        settings = replace(_clamp_k(settings, len(rows.inputs)), warp=self._bendable(chart))
         given = Given(self.encoder_.feature_names, self._target_names, kept, self._first_row)
         inputs, target, doubted = tame_rows(family, rows, X, observed, given)
         self._target = family.target_scaling(target)
@@ -158,7 +161,7 @@ class GPEstimator(BaseEstimator):
         family = family.with_rows(own)
         fit = fitting.fit(
             inputs, own, family, settings, watch,
-            unit=unit, groups=rows.groups, n_rows=len(X), doubted=doubted,
+            unit=unit, groups=rows.groups, n_rows=len(X), doubted=doubted, chart=chart,
         )  # fmt: skip
         self._places = family.places(rows.row, observed, rows.observed)
         self._adopt(fit)
@@ -168,7 +171,7 @@ class GPEstimator(BaseEstimator):
     def _append(self, X: np.ndarray, observed: Observed) -> None:
         """Take validated rows into the fit. Threads that do so at once wait for each other."""
         with _lock_of(self):
-            old = self._fit
+            old, X = self._fit, self._checked_places(X)
             family = old.predictor.model.family
             observed = family.standardised(observed, self._target)
             family.check(observed)
@@ -196,7 +199,8 @@ class GPEstimator(BaseEstimator):
         """What left-out rows lose in mean log score when a column is shuffled among them: (number of columns,)."""
         check_is_fitted(self)
         found: np.ndarray = self._left_out(
-            lambda: shuffled_losses(self._fit.predictor, self._log_scores, self._shuffled_together()), "_importances"
+            lambda: shuffled_losses(self._fit.predictor, self._log_scores, self._shuffled_together(), self._fit.inputs),
+            "_importances",
         )
         return found
 
@@ -252,18 +256,22 @@ class GPEstimator(BaseEstimator):
         """Features (n, m) of new inputs, as finite float64."""
         check_is_fitted(self)
         if isinstance(X, Features):
-            return X.values
+            return self._checked_places(X.values)
         own = self.encoder_
         if "_described" in self.__dict__ and isinstance(X, np.ndarray) and X.shape[1:] != (self.n_features_in_,):
             found = check_array(X, dtype=np.float64)  # what the encoder of a model of the command line gave
             if found.shape[1] == len(own.feature_names):
-                return np.asarray(found)
-        return own.encode(columns_of(self, X, reset=False))
+                return self._checked_places(np.asarray(found))
+        return self._checked_places(own.encode(columns_of(self, X, reset=False)))
 
-    def _bendable(self) -> bool | tuple[int, ...]:
-        """The argument `warp`, as numbers of features."""
+    def _bendable(self, chart: Chart | None = None) -> bool | tuple[int, ...]:
+        """The argument `warp`, as numbers of features; coordinates stay straight."""
         own = self.encoder_
-        return checked_warp(self.warp, [rule.name for rule in own.rules_], own.feature_names, own.owners)
+        found = checked_warp(self.warp, [rule.name for rule in own.rules_], own.feature_names, own.owners)
+        if chart is None or found is False:
+            return found
+        bent = range(len(own.feature_names)) if found is True else found
+        return tuple(e for e in bent if e not in chart.columns)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -282,7 +290,7 @@ class GPEstimator(BaseEstimator):
         lengths = model.search_lengths
         self.smoothness_: dict[str, float] | None = model.covariance.smoothness(model.parameters)
         self.bends_: np.ndarray = model.covariance.shares(model.parameters)
-        names = self.encoder_.feature_names
+        names = self._mapped_names()
         relevance = np.where(fit.inputs.scale == IGNORED, 0.0, 1 / lengths)
         self.feature_relevance_: dict[str, float] = dict(zip(names, relevance.tolist(), strict=True))
         self.summary_: Summary = replace(
@@ -335,6 +343,7 @@ class GPEstimator(BaseEstimator):
         bent, features = self._bendable(), self.encoder_.feature_names
         parameters["warp"] = bent if isinstance(bent, bool) else [features[e] for e in bent]
         parameters["categorical_features"] = _listed(self.categorical_features)
+        parameters["coordinates"] = _listed(self.coordinates)
         likelihood = self.likelihood if self.likelihood == "auto" else self._family.likelihood  # that of the fit
         own = {
             "estimator": {
@@ -366,15 +375,17 @@ class GPEstimator(BaseEstimator):
         """How columns become features."""
         if "_encoder" not in self.__dict__:  # of a model that was pickled by an earlier version
             check_is_fitted(self)
-            names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(len(self._fit.inputs.scale))])
+            names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self._fit.inputs.given)])
             self._encoder = TableEncoder.of_numbers(names)
         return self._encoder
 
 
 def _listed(categorical: Any) -> Any:
-    """The argument `categorical_features` as JSON knows it."""
+    """An argument that names columns as JSON knows it."""
     if categorical is None or isinstance(categorical, str):
         return categorical
+    if isinstance(categorical, Mapping):
+        return {key: _listed(value) for key, value in categorical.items()}
     return [plain(key) for key in categorical]
 
 
@@ -391,7 +402,7 @@ def restored(cls: type[Self], version: int, header: dict[str, Any], arrays: dict
     family = fit.predictor.model.family
     if family.estimator != cls.__name__ or model.likelihood not in ("auto", family.likelihood):
         raise ModelFileError(f"its likelihood is not the {model.likelihood!r} of its parameters")
-    _restore_columns(model, header, own.get("columns"), len(fit.inputs.scale))
+    _restore_columns(model, header, own.get("columns"), fit.inputs.given)
     model._places = require_array(arrays, "target.places", "int64", 1)
     most = len(fit.predictor.rows.observations)
     if model._places.size and not (model._places.min() >= 0 and model._places.max() < most):

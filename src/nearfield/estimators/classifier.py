@@ -67,6 +67,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         without a prior that pulls them together.
     categorical_features : which columns hold levels: "from_dtype", those of text and categories; or their names,
         numbers or a mask. See `TableEncoder` for what columns of text, dates and gaps become.
+    coordinates : columns that are places. "lonlat": longitude and latitude in degrees, found by their names, or
+        {"lonlat": [longitude, latitude]} with names or numbers: distances are those on the globe. A list of two or
+        three columns, names or numbers: planar coordinates in the same unit, whose axes may be turned. See
+        docs/maps.md.
 
     Attributes
     ----------
@@ -109,6 +113,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         metric: str = DEFAULTS.metric,
         categorical_features: Any = "from_dtype",
         class_weight: Any = None,
+        coordinates: Any = None,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -130,6 +135,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self.metric = metric
         self.categorical_features = categorical_features
         self.class_weight = class_weight
+        self.coordinates = coordinates
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 

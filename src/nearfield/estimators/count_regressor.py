@@ -50,6 +50,10 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         without a prior that pulls them together.
     categorical_features : which columns hold levels: "from_dtype", those of text and categories; or their names,
         numbers or a mask. See `TableEncoder` for what columns of text, dates and gaps become.
+    coordinates : columns that are places. "lonlat": longitude and latitude in degrees, found by their names, or
+        {"lonlat": [longitude, latitude]} with names or numbers: distances are those on the globe. A list of two or
+        three columns, names or numbers: planar coordinates in the same unit, whose axes may be turned. See
+        docs/maps.md.
 
     Attributes
     ----------
@@ -89,6 +93,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         warp: Any = DEFAULTS.warp,
         metric: str = DEFAULTS.metric,
         categorical_features: Any = "from_dtype",
+        coordinates: Any = None,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -108,6 +113,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         self.warp = warp
         self.metric = metric
         self.categorical_features = categorical_features
+        self.coordinates = coordinates
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
