@@ -307,3 +307,20 @@ def test_the_command_line_knows_coordinates(tmp_path, capsys):
     done = run("predict", model, tmp_path / "new.csv", "--out", out)
     assert done.code == 2
     assert "'b' has 1 missing" in done.err
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_slopes_by_longitude_and_latitude_are_those_of_differences(outputs):
+    rng = np.random.default_rng(4)
+    X = np.stack([rng.uniform(-30, 30, 150), rng.uniform(40, 70, 150)], axis=1)
+    y = np.sin(X[:, 0] / 10) + np.cos(X[:, 1] / 7) + 0.05 * rng.standard_normal(150)
+    y = y if outputs == 1 else np.stack([y, y**2], axis=1)
+    options = {"kernel": "matern52", "max_steps": 20, "random_state": 0, "outputs": "shared"}
+    model = GPRegressor(coordinates="lonlat", **options).fit(X, y)
+    query, step = X[:10] + 0.3, 1e-4
+    found = model.predict_gradient(query)
+    for column in range(2):
+        off = step * np.eye(2)[column]
+        above, below = (model.predict(query + sign * off, return_std=True) for sign in (1, -1))
+        for part, high, low in zip(found, above, below, strict=True):
+            np.testing.assert_allclose(part[..., column], (high - low) / (2 * step), atol=1e-5)

@@ -51,12 +51,20 @@ def gradient(predictor: Predictor, X: np.ndarray, scaling: Scaling) -> Gradient:
     size = max(1, _WHOLE_NUMBERS // (neighbours * predictor.model.family.latents))
     parts = []
     for start in range(0, len(X), size):
-        query = scaling.apply(X[start : start + size])
+        given = X[start : start + size]
+        query = scaling.apply(given)
         moments = sweeper.new(query, k)
         by = moment_slopes(sweeper, query, k)
         found = head_slopes(predictor.head, moments, by, predictor.model.noise)
-        parts.append(Gradient(*(part / scaling.scale for part in found)))
+        parts.append(Gradient(*(_by_given(scaling, given, part) for part in found)))
     return Gradient(*(np.concatenate(pieces) for pieces in zip(*parts, strict=True)))
+
+
+def _by_given(scaling: Scaling, given: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """Slopes (b, d) or (b, P, d) by the user's inputs (b, d) from those by standardised ones, (b, .., m)."""
+    if by.ndim == 2:
+        return scaling.slopes(given, by)
+    return np.stack([scaling.slopes(given, by[:, output]) for output in range(by.shape[1])], axis=1)
 
 
 def moment_slopes(sweeper: Sweeper, query: np.ndarray, k: int) -> MomentSlopes:
