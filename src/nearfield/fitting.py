@@ -27,6 +27,7 @@ from nearfield.model import Model
 from nearfield.neighbours.copies import copied_share
 from nearfield.objectives import OBJECTIVES, ranks
 from nearfield.prediction import Predictor
+from nearfield.rotation import learned_axes
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
 from nearfield.summary import Summary
@@ -125,6 +126,10 @@ def fit(
     family.check(observed)
     inputs = _standardisation(X, family.weight(observed), chart)
     rows = Rows.of(family, inputs.apply(X), observed, groups)
+    if isinstance(inputs, ChartedScaling):
+        with one_blas_thread():
+            inputs = _turned(inputs, X, rows, family, settings)
+        rows = Rows.of(family, inputs.apply(X), observed, groups)
     n = len(rows) if n_rows is None else n_rows
     _warn_of_few_rows(n, int((inputs.scale != IGNORED).sum()))
     with one_blas_thread():
@@ -155,6 +160,20 @@ def _standardisation(X: np.ndarray, weights: np.ndarray, chart: Chart | None) ->
     if chart is None:
         return Scaling.of(X, weights, if_constant=IGNORED)
     return ChartedScaling.charted(chart.located(X, weights), X, weights, IGNORED)
+
+
+def _turned(inputs: ChartedScaling, X: np.ndarray, rows: Rows, family: Family, settings: Settings) -> ChartedScaling:
+    """The standardisation with coordinates turned as left-out rows prefer."""
+    apart = family.apart() if settings.structure == "mixed" else family
+    chart, warps = inputs.chart, _warps(rows, settings.warp)
+    covariance = Shared(
+        find_kernel(settings.kernel), apart.latents, warps, apart.kernel_scales, settings.metric == "learned"
+    )
+    model = Model.initial(apart, covariance, MEANS[settings.mean], apart.initial_mean(rows.observed))
+    axes = learned_axes(model, rows, chart.turned, inputs.scale[list(chart.turned)])
+    if axes.rotation is None:
+        return inputs
+    return ChartedScaling.charted(chart.with_rotation(axes.rotation), X, family.weight(rows.observed), IGNORED)
 
 
 class _Trained(NamedTuple):

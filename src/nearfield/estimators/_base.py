@@ -294,7 +294,10 @@ class GPEstimator(Maps, BaseEstimator):
         relevance = np.where(fit.inputs.scale == IGNORED, 0.0, 1 / lengths)
         self.feature_relevance_: dict[str, float] = dict(zip(names, relevance.tolist(), strict=True))
         self.summary_: Summary = replace(
-            fit.summary, smoothness=smoothness_line(self.smoothness_), bent=bent_line(self.bends_, names)
+            fit.summary,
+            smoothness=smoothness_line(self.smoothness_),
+            bent=bent_line(self.bends_, names),
+            axes=self._axes_line(),
         )
         self._adopt_learned(fit)
 

@@ -54,6 +54,18 @@ class Maps:
         names: list[str] = self._fit.inputs.names(self.encoder_.feature_names)
         return names
 
+    def _axes_line(self) -> str:
+        """How coordinates are turned, for the summary; nothing where there are none."""
+        chart = self._chart
+        if chart is None:
+            return ""
+        given = self.encoder_.feature_names
+        own = ["east", "north"] if chart.one_scale else [given[e] for e in chart.columns]
+        if not chart.is_turned:
+            return f"coordinates: {', '.join(own)}, not turned, as left-out rows prefer"
+        axes = (" ".join(f"{w:+.2f} {name}" for w, name in zip(axis, own, strict=True)) for axis in chart.rotation)
+        return f"coordinates are turned, as left-out rows prefer: {', '.join(f'({axis})' for axis in axes)}"
+
     def _checked_places(self, features: np.ndarray) -> np.ndarray:
         """Features (n, d) of new rows, whose coordinates are places."""
         if self._chart is not None:
