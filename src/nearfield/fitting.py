@@ -22,7 +22,7 @@ from nearfield.descent import Descent
 from nearfield.families import Family, Observed
 from nearfield.folds import outer_moments
 from nearfield.kernels import find_kernel
-from nearfield.means import MEANS
+from nearfield.means import find_mean
 from nearfield.model import Model
 from nearfield.neighbours.copies import copied_share
 from nearfield.objectives import OBJECTIVES, ranks
@@ -75,6 +75,7 @@ class Settings:
     learning_rate: float = 0.03
     batch_size: int = 128
     refresh_every: int = 50
+    drift: tuple[int, ...] | None = None  # numbers of the columns on which a linear mean depends; None: on all
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +170,9 @@ def _turned(inputs: ChartedScaling, X: np.ndarray, rows: Rows, family: Family, s
     covariance = Shared(
         find_kernel(settings.kernel), apart.latents, warps, apart.kernel_scales, settings.metric == "learned"
     )
-    model = Model.initial(apart, covariance, MEANS[settings.mean], apart.initial_mean(rows.observed))
+    model = Model.initial(
+        apart, covariance, find_mean(settings.mean, settings.drift), apart.initial_mean(rows.observed)
+    )
     axes = learned_axes(model, rows, chart.turned, inputs.scale[list(chart.turned)])
     if axes.rotation is None:
         return inputs
@@ -283,7 +286,7 @@ class _Learner:
 
     def _initial(self, family: Family, covariance: Covariance) -> Model:
         level = family.initial_mean(self.rows.observed)
-        return Model.initial(family, covariance, MEANS[self.settings.mean], level)
+        return Model.initial(family, covariance, find_mean(self.settings.mean, self.settings.drift), level)
 
     def _train(self, model: Model, name: str, most_steps: int | None = None) -> _Trained:
         """A model, trained from where it stands, with the site state of all rows settled."""

@@ -140,8 +140,8 @@ def _sheared_optimum(model: Model, rows: Rows, places: tuple[int, ...]) -> tuple
 
     start = np.append(packing.packed(model.parameters), np.zeros(count))
     best = scipy.optimize.minimize(
-        function, start, jac=True, method="L-BFGS-B",
-        bounds=[*packing.bounds, *[(-_MOST_SHEAR, _MOST_SHEAR)] * count], options={"maxiter": _ITERATIONS, "ftol": 1e-5},
+        function, start, jac=True, method="L-BFGS-B", options={"maxiter": _ITERATIONS, "ftol": 1e-5},
+        bounds=[*packing.bounds, *[(-_MOST_SHEAR, _MOST_SHEAR)] * count],
     )  # fmt: skip
     return packing.unpacked(best.x[:-count]), best.x[-count:]
 

@@ -25,7 +25,8 @@ _SPELLINGS = (
 class Maps:
     """Mixin: columns that are coordinates."""
 
-    coordinates: Any
+    coordinates: Any = None
+    drift: Any = None
     _fit: Any
 
     @property
@@ -65,6 +66,22 @@ class Maps:
             return f"coordinates: {', '.join(own)}, not turned, as left-out rows prefer"
         axes = (" ".join(f"{w:+.2f} {name}" for w, name in zip(axis, own, strict=True)) for axis in chart.rotation)
         return f"coordinates are turned, as left-out rows prefer: {', '.join(f'({axis})' for axis in axes)}"
+
+    def _drifting(self, chart: Chart | None) -> dict[str, Any]:
+        """Settings of a linear mean of some columns, where the argument asks for it.
+
+        A column stands for all of its features, and a coordinate for all coordinates: these may be turned.
+        """
+        if self.drift is None:
+            return {}
+        own = self.encoder_
+        chosen = column_numbers("drift", self.drift, [rule.name for rule in own.rules_])
+        found = set(np.flatnonzero(np.isin(own.owners, chosen)).tolist())
+        if not found:
+            raise ValueError(f"drift is {self.drift!r}, which are no columns in use: name some, or leave it out.")
+        if chart is not None and found & set(chart.columns):
+            found |= set(chart.places)
+        return {"mean": "linear", "drift": tuple(sorted(found))}
 
     def _checked_places(self, features: np.ndarray) -> np.ndarray:
         """Features (n, d) of new rows, whose coordinates are places."""
