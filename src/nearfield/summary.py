@@ -34,6 +34,7 @@ class Summary:
     smoothness: str = ""
     bent: str = ""
     axes: str = ""
+    sill: str = ""
 
     def as_dict(self) -> dict[str, object]:
         """Plain numbers and strings."""
@@ -51,7 +52,7 @@ class Summary:
             f"{self.likelihood.replace('_', ' ')} likelihood, {self.predictive} predictive",
             f"trained {self.steps} steps in {self.seconds:.1f} s (stopped {stopped}); recoveries: {recoveries}",
             f"k = {self.k}: {self.k_reason}",
-            *filter(None, (self.smoothness, self.bent, self.axes)),
+            *filter(None, (self.smoothness, self.bent, self.axes, self.sill)),
             f"{self.left_out_rows:,} rows left out: {scores}",
         ]
         if covered:

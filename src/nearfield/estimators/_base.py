@@ -299,6 +299,7 @@ class GPEstimator(Maps, BaseEstimator):
             smoothness=smoothness_line(self.smoothness_),
             bent=bent_line(self.bends_, names),
             axes=self._axes_line(),
+            sill=self._sill_line(),
         )
         self._adopt_learned(fit)
 

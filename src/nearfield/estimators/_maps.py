@@ -13,6 +13,7 @@ from nearfield.column_values import TableError
 from nearfield.coordinates import Chart, ChartedScaling, LonLat, Plane
 from nearfield.encoding import TableEncoder
 from nearfield.validation import column_numbers
+from nearfield.variogram import FAR_SILL, directions_of, largest_lag, semivariogram
 
 LON, LAT = ("lon", "long", "longitude", "lng"), ("lat", "latitude")
 """Names of columns of longitude and latitude, in whatever case."""
@@ -28,6 +29,7 @@ class Maps:
     coordinates: Any = None
     drift: Any = None
     _fit: Any
+    _target: Any
 
     @property
     def encoder_(self) -> TableEncoder:
@@ -43,6 +45,41 @@ class Maps:
         check_is_fitted(self)
         chart = self._chart
         return None if chart is None else chart.rotation.copy()
+
+    def variogram(self, lags: Any, direction: Any = None) -> np.ndarray:
+        """The model's own semivariogram (l,) at lags (l,), in the squared units of the target; zero at lag zero.
+
+        lags : distances in the units of the coordinates; of longitude and latitude in degrees of a great circle, from
+            the middle of the rows. All other columns are the same.
+        direction : None, the mean over all directions; an angle in degrees, from the first of two coordinates towards
+            the second, or from east towards north; or a vector of the coordinates.
+        """
+        check_is_fitted(self)
+        chart, family = self._chart, self._fit.predictor.model.family
+        if chart is None:
+            raise ValueError("variogram needs to know which columns are places: fit with coordinates=.")
+        if family.kind != "number":
+            raise ValueError(f"variogram is that of one real target, not of a {family.name} family.")
+        apart = np.asarray(lags, dtype=np.float64)
+        if apart.ndim != 1 or not ((apart >= 0) & (apart <= chart.most_lag) & np.isfinite(apart)).all():
+            most = f" of at most {chart.most_lag:g} degrees" if np.isfinite(chart.most_lag) else ""
+            raise ValueError(f"lags is {lags!r}: expected a list of distances{most}, none below zero.")
+        found = semivariogram(self._fit.predictor.model, self._fit.inputs, apart, directions_of(direction, chart))
+        return np.asarray(found * float(self._target.scale) ** 2)
+
+    def _sill_line(self) -> str:
+        """That the sill means nothing, for the summary, where the kernel's variance is far above the target's."""
+        model = self._fit.predictor.model
+        if model.family.kind != "number" or not model.scale2[0] > FAR_SILL:
+            return ""
+        within = ""
+        if self._chart is not None:
+            lag = largest_lag(self._fit.inputs, self._fit.predictor.rows.inputs)
+            within = f" (at the largest lag, {lag:.4g}, it is {self.variogram([lag])[0]:.4g})"
+        return (
+            f"the sill, kernel_scale_ squared, is {model.scale2[0]:.3g} times the variance of the target: length "
+            f"scales are beyond the reach of the rows; read the variogram at lags within them instead{within}"
+        )
 
     @property
     def _chart(self) -> Chart | None:
