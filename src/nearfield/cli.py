@@ -138,6 +138,9 @@ def fit(
     ] = None,
     straight: Annotated[list[str] | None, typer.Option(help="A column not to bend; may be repeated.")] = None,
     mean: Annotated[str | None, typer.Option(help="Mean; a linear one goes on beyond the training rows.")] = None,
+    drift: Annotated[
+        list[str] | None, typer.Option(help="A column the mean depends on; may be repeated.", metavar="COLUMN")
+    ] = None,
     coordinates: Annotated[
         str | None,
         typer.Option(
@@ -201,6 +204,7 @@ def fit(
         metric=metric,
         warp=bent_columns(warp, straight),
         mean=mean,
+        drift=drift or None,
         coordinates=on_map,
         k=neighbours,
         random_state=seed,

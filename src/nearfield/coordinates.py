@@ -46,6 +46,9 @@ class Chart(ABC):
         """Those of them that the rotation mixes."""
         return self.places[: len(self.rotation)]
 
+    most_lag: ClassVar[float] = np.inf
+    """how far apart two places can be"""
+
     one_scale: ClassVar[bool] = False
     """whether the coordinates share one scale when they are standardised"""
 
@@ -180,6 +183,7 @@ class LonLat(Chart):
 
     name: ClassVar[str] = "lonlat"
     one_scale: ClassVar[bool] = True
+    most_lag: ClassVar[float] = 180.0
 
     def __post_init__(self) -> None:
         lon, lat = (DEGREE * angle for angle in self.origin)

@@ -166,37 +166,45 @@ def loss_of(model: Model, rows: Rows) -> tuple[float, dict[str, np.ndarray], int
     )
 
 
+class Packing:
+    """All parameters of a model as one vector, and back."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self._described = model, model.described()
+        sizes = [math.prod(p.shape) for p in self._described.values()]
+        self._ends = np.cumsum(sizes)
+        owners = [p for p, size in zip(self._described.values(), sizes, strict=True) for _ in range(size)]
+        self.bounds = [(p.low, p.high) for p in owners]
+
+    def unpacked(self, vector: np.ndarray) -> Model:
+        parts = zip(self._described.items(), np.split(vector, self._ends[:-1]), strict=True)
+        return self._model.with_parameters({name: part.reshape(p.shape) for (name, p), part in parts})
+
+    def packed(self, values: Mapping[str, Any]) -> np.ndarray:
+        return np.concatenate([np.broadcast_to(values[name], p.shape).ravel() for name, p in self._described.items()])
+
+
 def _minimise(model: Model, rows: Rows, iterations: int) -> tuple[Model, float, int, int]:
     """L-BFGS within the bounds: the model, its loss, iterations taken, factorisations with jitter."""
-    described, jittered = model.described(), 0
-    sizes = {name: math.prod(p.shape) for name, p in described.items()}
-    ends = np.cumsum(list(sizes.values()))
-
-    def unpacked(vector: np.ndarray) -> Model:
-        parts = zip(described.items(), np.split(vector, ends[:-1]), strict=True)
-        return model.with_parameters({name: part.reshape(p.shape) for (name, p), part in parts})
-
-    def packed(values: Mapping[str, Any]) -> np.ndarray:
-        return np.concatenate([np.broadcast_to(values[name], p.shape).ravel() for name, p in described.items()])
+    packing, jittered = Packing(model), 0
 
     def function(vector: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal jittered
         with np.errstate(all="ignore"):  # what is not finite is refused
-            loss, slopes, extra = loss_of(unpacked(vector), rows)
+            loss, slopes, extra = loss_of(packing.unpacked(vector), rows)
         jittered += extra
-        gradient = packed(slopes)
+        gradient = packing.packed(slopes)
         if not (math.isfinite(loss) and np.isfinite(gradient).all()):
             return _REFUSED, np.zeros(len(vector))
         return loss, gradient
 
     small = _SMALL_GAIN / float(rows.observations.weights.sum())
-    bounds = [(p.low, p.high) for name, p in described.items() for _ in range(sizes[name])]
     best = scipy.optimize.minimize(
-        function, packed(model.parameters), jac=True, method="L-BFGS-B", bounds=bounds,
+        function, packing.packed(model.parameters), jac=True, method="L-BFGS-B", bounds=packing.bounds,
         options={"maxiter": iterations, "maxcor": 20, "ftol": small, "gtol": 1e-6},
     )  # fmt: skip
     loss = float(best.fun)
-    return unpacked(best.x), math.inf if loss >= _REFUSED else loss, int(best.nit), jittered
+    return packing.unpacked(best.x), math.inf if loss >= _REFUSED else loss, int(best.nit), jittered
 
 
 _REFUSED = 1e10

@@ -22,11 +22,12 @@ from nearfield.descent import Descent
 from nearfield.families import Family, Observed
 from nearfield.folds import outer_moments
 from nearfield.kernels import find_kernel
-from nearfield.means import MEANS
+from nearfield.means import find_mean
 from nearfield.model import Model
 from nearfield.neighbours.copies import copied_share
 from nearfield.objectives import OBJECTIVES, ranks
 from nearfield.prediction import Predictor
+from nearfield.rotation import learned_axes
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
 from nearfield.summary import Summary
@@ -74,6 +75,7 @@ class Settings:
     learning_rate: float = 0.03
     batch_size: int = 128
     refresh_every: int = 50
+    drift: tuple[int, ...] | None = None  # numbers of the columns on which a linear mean depends; None: on all
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +127,10 @@ def fit(
     family.check(observed)
     inputs = _standardisation(X, family.weight(observed), chart)
     rows = Rows.of(family, inputs.apply(X), observed, groups)
+    if isinstance(inputs, ChartedScaling):
+        with one_blas_thread():
+            inputs = _turned(inputs, X, rows, family, settings)
+        rows = Rows.of(family, inputs.apply(X), observed, groups)
     n = len(rows) if n_rows is None else n_rows
     _warn_of_few_rows(n, int((inputs.scale != IGNORED).sum()))
     with one_blas_thread():
@@ -155,6 +161,22 @@ def _standardisation(X: np.ndarray, weights: np.ndarray, chart: Chart | None) ->
     if chart is None:
         return Scaling.of(X, weights, if_constant=IGNORED)
     return ChartedScaling.charted(chart.located(X, weights), X, weights, IGNORED)
+
+
+def _turned(inputs: ChartedScaling, X: np.ndarray, rows: Rows, family: Family, settings: Settings) -> ChartedScaling:
+    """The standardisation with coordinates turned as left-out rows prefer."""
+    apart = family.apart() if settings.structure == "mixed" else family
+    chart, warps = inputs.chart, _warps(rows, settings.warp)
+    covariance = Shared(
+        find_kernel(settings.kernel), apart.latents, warps, apart.kernel_scales, settings.metric == "learned"
+    )
+    model = Model.initial(
+        apart, covariance, find_mean(settings.mean, settings.drift), apart.initial_mean(rows.observed)
+    )
+    axes = learned_axes(model, rows, chart.turned, inputs.scale[list(chart.turned)])
+    if axes.rotation is None:
+        return inputs
+    return ChartedScaling.charted(chart.with_rotation(axes.rotation), X, family.weight(rows.observed), IGNORED)
 
 
 class _Trained(NamedTuple):
@@ -264,7 +286,7 @@ class _Learner:
 
     def _initial(self, family: Family, covariance: Covariance) -> Model:
         level = family.initial_mean(self.rows.observed)
-        return Model.initial(family, covariance, MEANS[self.settings.mean], level)
+        return Model.initial(family, covariance, find_mean(self.settings.mean, self.settings.drift), level)
 
     def _train(self, model: Model, name: str, most_steps: int | None = None) -> _Trained:
         """A model, trained from where it stands, with the site state of all rows settled."""

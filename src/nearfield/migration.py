@@ -1,8 +1,8 @@
 """Model files of earlier versions as if they had been written today. Nothing here is checked: reading does that after.
 
 The section "model" had version 1 until the least noise, which no file tells, became smaller, and version 2 until
-columns could be bent: files of version 2 have no warps, and are read as they are. Version 4 has coordinates; a model
-without any is still written as version 3.
+columns could be bent: files of version 2 have no warps, and are read as they are. Version 4 has coordinates or a
+drift; a model without is still written as version 3.
 
 The section "table" had version 1 until there were families with other columns beside the target than an exposure or
 trials: it had a field for each, and the numbers of a constant prediction, which the training rows tell as well. Version
@@ -39,7 +39,7 @@ NEWEST = {"estimator": 1, "family": 1, "model": 4, "head": 1, "summary": 1, "tar
 """The sections that are known, with the versions in which they are written."""
 
 PLAIN_MODEL = 3
-"""The version of the section "model" where there are no coordinates, of which earlier versions know nothing."""
+"""The version of the section "model" without coordinates and drift, of which earlier versions know nothing."""
 
 
 def migrated(version: int, header: Header, arrays: Arrays) -> tuple[Header, Arrays]:

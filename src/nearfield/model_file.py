@@ -5,7 +5,7 @@
     estimator   name, parameters of the constructor, columns; written by the estimators, see `estimators/_base.py`
     family      name, and what the family says of itself
     model       kernel, covariance (shared, own or mixed), mean, k; which columns are bent, and how, are arrays;
-                coordinates, where there are any
+                coordinates and drift, where there are any
     head        the family's head
     summary     what the fit did
     target      what the estimator knows of the target
@@ -30,7 +30,7 @@ from nearfield.covariances import Covariance, Mixed, PerLatent, Shared
 from nearfield.families import Family, checked, family_named
 from nearfield.fitting import Fit
 from nearfield.kernels import find_kernel
-from nearfield.means import MEANS
+from nearfield.means import MEANS, Linear, Mean, find_mean
 from nearfield.migration import NEWEST, PLAIN_MODEL
 from nearfield.model import Model
 from nearfield.persistence import ModelFileError, require, require_array, section
@@ -51,10 +51,18 @@ def pack(fit: Fit) -> tuple[Header, Arrays]:
     predictor, model, rows = fit.predictor, fit.predictor.model, fit.predictor.rows
     head, head_arrays = predictor.head.packed()
     covariance = next(name for name, kind in _COVARIANCES.items() if type(model.covariance) is kind)
-    mean = next(name for name, kind in MEANS.items() if model.mean is kind)
+    mean = next(name for name, kind in MEANS.items() if type(model.mean) is type(kind))
+    drift = {} if (own := getattr(model.mean, "columns", None)) is None else {"drift": list(own)}
     chart = {"coordinates": fit.inputs.chart.to_json()} if isinstance(fit.inputs, ChartedScaling) else {}
-    described = {"kernel": fit.summary.kernel, "covariance": covariance, "mean": mean, "k": predictor.k, **chart}
-    described |= {} if chart else {"version": PLAIN_MODEL}
+    described = {
+        "kernel": fit.summary.kernel,
+        "covariance": covariance,
+        "mean": mean,
+        "k": predictor.k,
+        **chart,
+        **drift,
+    }
+    described |= {} if chart or drift else {"version": PLAIN_MODEL}
     sections = {
         "family": {"name": model.family.name, **model.family.described()},
         "model": described,
@@ -163,13 +171,25 @@ def _model(fields: Header, family: Family, arrays: Arrays, d: int) -> Model:
         covariance = Mixed(kernel, family.latents, warps, np.zeros((family.latents, mixing.shape[1])))
     else:
         covariance = _COVARIANCES[name](kernel, family.latents, warps, family.kernel_scales)
-    model = Model.initial(family, covariance, MEANS[mean])
+    model = Model.initial(family, covariance, _mean(mean, fields.get("drift"), d))
     values: dict[str, np.ndarray] = {}
     for parameter, p in model.described().items():
         value = values[parameter] = _array(arrays, f"parameter.{parameter}", p.shape)
         if value.size and not (p.low - 1e-9 <= value.min() and value.max() <= p.high + 1e-9):
             raise ModelFileError(f"its array 'parameter.{parameter}' lies outside of {p.low:g} to {p.high:g}")
     return model.with_parameters(values)
+
+
+def _mean(name: str, drift: Any, d: int) -> Mean:
+    """The mean of that name; drift: numbers of the columns that it depends on, where they are some of the d."""
+    if drift is None:
+        return MEANS[name]
+    numbers = drift if isinstance(drift, list) and all(type(e) is int for e in drift) else []
+    if not numbers or not set(numbers) <= set(range(d)) or len(set(numbers)) < len(numbers):
+        raise ModelFileError(f"its drift does not name some of its {d} columns")
+    if type(MEANS[name]) is not Linear:
+        raise ModelFileError(f"its mean is {name!r}, but it has a drift")
+    return find_mean(name, numbers)
 
 
 def _warps(arrays: Arrays, d: int) -> Warps:

@@ -33,6 +33,8 @@ class Summary:
     mean: str = "constant"
     smoothness: str = ""
     bent: str = ""
+    axes: str = ""
+    sill: str = ""
 
     def as_dict(self) -> dict[str, object]:
         """Plain numbers and strings."""
@@ -50,7 +52,7 @@ class Summary:
             f"{self.likelihood.replace('_', ' ')} likelihood, {self.predictive} predictive",
             f"trained {self.steps} steps in {self.seconds:.1f} s (stopped {stopped}); recoveries: {recoveries}",
             f"k = {self.k}: {self.k_reason}",
-            *filter(None, (self.smoothness, self.bent)),
+            *filter(None, (self.smoothness, self.bent, self.axes, self.sill)),
             f"{self.left_out_rows:,} rows left out: {scores}",
         ]
         if covered:

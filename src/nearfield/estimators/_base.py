@@ -117,7 +117,7 @@ class GPEstimator(Maps, BaseEstimator):
         if not 0 < self.learning_rate <= 1:
             raise ValueError(f"learning_rate is {self.learning_rate!r}: expected a number above 0, at most 1.")
         shared = {f.name: plain(getattr(self, f.name)) for f in fields(Settings) if hasattr(self, f.name)}
-        return Settings(**{**shared, "predictive": self._predictive(), **further})
+        return Settings(**{**shared, "predictive": self._predictive(), "drift": None, **further})
 
     def _predictive(self) -> str:
         """calibrated or plain, from whichever spelling was used."""
@@ -153,6 +153,7 @@ class GPEstimator(Maps, BaseEstimator):
         watch = Watch(drawn if is_int(self.random_state) else None, drawn, self.checkpoint, self.verbose)
         rows = join_equal(family, X, observed, groups)
         settings = replace(_clamp_k(settings, len(rows.inputs)), warp=self._bendable(chart))
+        settings = replace(settings, **self._drifting(chart))
         given = Given(self.encoder_.feature_names, self._target_names, kept, self._first_row)
         inputs, target, doubted = tame_rows(family, rows, X, observed, given)
         self._target = family.target_scaling(target)
@@ -294,7 +295,11 @@ class GPEstimator(Maps, BaseEstimator):
         relevance = np.where(fit.inputs.scale == IGNORED, 0.0, 1 / lengths)
         self.feature_relevance_: dict[str, float] = dict(zip(names, relevance.tolist(), strict=True))
         self.summary_: Summary = replace(
-            fit.summary, smoothness=smoothness_line(self.smoothness_), bent=bent_line(self.bends_, names)
+            fit.summary,
+            smoothness=smoothness_line(self.smoothness_),
+            bent=bent_line(self.bends_, names),
+            axes=self._axes_line(),
+            sill=self._sill_line(),
         )
         self._adopt_learned(fit)
 
@@ -343,7 +348,7 @@ class GPEstimator(Maps, BaseEstimator):
         bent, features = self._bendable(), self.encoder_.feature_names
         parameters["warp"] = bent if isinstance(bent, bool) else [features[e] for e in bent]
         parameters["categorical_features"] = _listed(self.categorical_features)
-        parameters["coordinates"] = _listed(self.coordinates)
+        parameters["coordinates"], parameters["drift"] = _listed(self.coordinates), _listed(self.drift)
         likelihood = self.likelihood if self.likelihood == "auto" else self._family.likelihood  # that of the fit
         own = {
             "estimator": {

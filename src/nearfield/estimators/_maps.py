@@ -13,6 +13,7 @@ from nearfield.column_values import TableError
 from nearfield.coordinates import Chart, ChartedScaling, LonLat, Plane
 from nearfield.encoding import TableEncoder
 from nearfield.validation import column_numbers
+from nearfield.variogram import FAR_SILL, directions_of, largest_lag, semivariogram
 
 LON, LAT = ("lon", "long", "longitude", "lng"), ("lat", "latitude")
 """Names of columns of longitude and latitude, in whatever case."""
@@ -25,8 +26,10 @@ _SPELLINGS = (
 class Maps:
     """Mixin: columns that are coordinates."""
 
-    coordinates: Any
+    coordinates: Any = None
+    drift: Any = None
     _fit: Any
+    _target: Any
 
     @property
     def encoder_(self) -> TableEncoder:
@@ -43,6 +46,41 @@ class Maps:
         chart = self._chart
         return None if chart is None else chart.rotation.copy()
 
+    def variogram(self, lags: Any, direction: Any = None) -> np.ndarray:
+        """The model's own semivariogram (l,) at lags (l,), in the squared units of the target; zero at lag zero.
+
+        lags : distances in the units of the coordinates; of longitude and latitude in degrees of a great circle, from
+            the middle of the rows. All other columns are the same.
+        direction : None, the mean over all directions; an angle in degrees, from the first of two coordinates towards
+            the second, or from east towards north; or a vector of the coordinates.
+        """
+        check_is_fitted(self)
+        chart, family = self._chart, self._fit.predictor.model.family
+        if chart is None:
+            raise ValueError("variogram needs to know which columns are places: fit with coordinates=.")
+        if family.kind != "number":
+            raise ValueError(f"variogram is that of one real target, not of a {family.name} family.")
+        apart = np.asarray(lags, dtype=np.float64)
+        if apart.ndim != 1 or not ((apart >= 0) & (apart <= chart.most_lag) & np.isfinite(apart)).all():
+            most = f" of at most {chart.most_lag:g} degrees" if np.isfinite(chart.most_lag) else ""
+            raise ValueError(f"lags is {lags!r}: expected a list of distances{most}, none below zero.")
+        found = semivariogram(self._fit.predictor.model, self._fit.inputs, apart, directions_of(direction, chart))
+        return np.asarray(found * float(self._target.scale) ** 2)
+
+    def _sill_line(self) -> str:
+        """That the sill means nothing, for the summary, where the kernel's variance is far above the target's."""
+        model = self._fit.predictor.model
+        if model.family.kind != "number" or not model.scale2[0] > FAR_SILL:
+            return ""
+        within = ""
+        if self._chart is not None:
+            lag = largest_lag(self._fit.inputs, self._fit.predictor.rows.inputs)
+            within = f" (at the largest lag, {lag:.4g}, it is {self.variogram([lag])[0]:.4g})"
+        return (
+            f"the sill, kernel_scale_ squared, is {model.scale2[0]:.3g} times the variance of the target: length "
+            f"scales are beyond the reach of the rows; read the variogram at lags within them instead{within}"
+        )
+
     @property
     def _chart(self) -> Chart | None:
         """That of the fit."""
@@ -53,6 +91,34 @@ class Maps:
         """Names of the features as the kernel sees them: those of coordinates are axes."""
         names: list[str] = self._fit.inputs.names(self.encoder_.feature_names)
         return names
+
+    def _axes_line(self) -> str:
+        """How coordinates are turned, for the summary; nothing where there are none."""
+        chart = self._chart
+        if chart is None:
+            return ""
+        given = self.encoder_.feature_names
+        own = ["east", "north"] if chart.one_scale else [given[e] for e in chart.columns]
+        if not chart.is_turned:
+            return f"coordinates: {', '.join(own)}, not turned, as left-out rows prefer"
+        axes = (" ".join(f"{w:+.2f} {name}" for w, name in zip(axis, own, strict=True)) for axis in chart.rotation)
+        return f"coordinates are turned, as left-out rows prefer: {', '.join(f'({axis})' for axis in axes)}"
+
+    def _drifting(self, chart: Chart | None) -> dict[str, Any]:
+        """Settings of a linear mean of some columns, where the argument asks for it.
+
+        A column stands for all of its features, and a coordinate for all coordinates: these may be turned.
+        """
+        if self.drift is None:
+            return {}
+        own = self.encoder_
+        chosen = column_numbers("drift", self.drift, [rule.name for rule in own.rules_])
+        found = set(np.flatnonzero(np.isin(own.owners, chosen)).tolist())
+        if not found:
+            raise ValueError(f"drift is {self.drift!r}, which are no columns in use: name some, or leave it out.")
+        if chart is not None and found & set(chart.columns):
+            found |= set(chart.places)
+        return {"mean": "linear", "drift": tuple(sorted(found))}
 
     def _checked_places(self, features: np.ndarray) -> np.ndarray:
         """Features (n, d) of new rows, whose coordinates are places."""

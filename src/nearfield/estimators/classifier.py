@@ -71,6 +71,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         {"lonlat": [longitude, latitude]} with names or numbers: distances are those on the globe. A list of two or
         three columns, names or numbers: planar coordinates in the same unit, whose axes may be turned. See
         docs/maps.md.
+    drift : columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these
+        alone. A coordinate stands for all of them.
 
     Attributes
     ----------
@@ -114,6 +116,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         categorical_features: Any = "from_dtype",
         class_weight: Any = None,
         coordinates: Any = None,
+        drift: Any = None,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -136,6 +139,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self.categorical_features = categorical_features
         self.class_weight = class_weight
         self.coordinates = coordinates
+        self.drift = drift
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 

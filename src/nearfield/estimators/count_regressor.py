@@ -54,6 +54,8 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         {"lonlat": [longitude, latitude]} with names or numbers: distances are those on the globe. A list of two or
         three columns, names or numbers: planar coordinates in the same unit, whose axes may be turned. See
         docs/maps.md.
+    drift : columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these
+        alone. A coordinate stands for all of them.
 
     Attributes
     ----------
@@ -94,6 +96,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         metric: str = DEFAULTS.metric,
         categorical_features: Any = "from_dtype",
         coordinates: Any = None,
+        drift: Any = None,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -114,6 +117,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         self.metric = metric
         self.categorical_features = categorical_features
         self.coordinates = coordinates
+        self.drift = drift
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 

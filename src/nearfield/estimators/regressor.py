@@ -78,6 +78,8 @@ class GPRegressor(RegressorMixin, GradientMixin, GPEstimator):
         {"lonlat": [longitude, latitude]} with names or numbers: distances are those on the globe. A list of two or
         three columns, names or numbers: planar coordinates in the same unit, whose axes may be turned. See
         docs/maps.md.
+    drift : columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these
+        alone. A coordinate stands for all of them.
 
     Attributes
     ----------
@@ -127,6 +129,7 @@ class GPRegressor(RegressorMixin, GradientMixin, GPEstimator):
         metric: str = DEFAULTS.metric,
         categorical_features: Any = "from_dtype",
         coordinates: Any = None,
+        drift: Any = None,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -149,6 +152,7 @@ class GPRegressor(RegressorMixin, GradientMixin, GPEstimator):
         self.metric = metric
         self.categorical_features = categorical_features
         self.coordinates = coordinates
+        self.drift = drift
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
@@ -237,7 +241,7 @@ class GPRegressor(RegressorMixin, GradientMixin, GPEstimator):
         self.n_outputs_ = target.scale.size
         self.target_mean_, self.target_std_ = _plain(target.centre), _plain(target.scale)
         self.mixing_ = p["mixing"] * target.scale[:, None] if "mixing" in p else None
-        slopes = p.get("mean_slopes")
+        slopes = fit.predictor.model.mean.slopes_of_all(p, len(fit.inputs.scale))
         self.mean_slopes_ = None if slopes is None else self._slopes(slopes, fit.inputs)
 
     def _always_learned(self, fit: Fit) -> dict[str, Any]:
