@@ -33,6 +33,7 @@ from nearfield.persistence import ModelFileError, naming_file, read_file, requir
 from nearfield.rows import join_equal
 from nearfield.summary import Summary, bent_line, smoothness_line
 from nearfield.validation import check_choice, checked_warp, is_int
+from nearfield.weighting import Weighting, counting, warn_of_weights
 from nearfield.wild import Given, disbelieved, tame_rows
 
 DEFAULTS = Settings()
@@ -92,6 +93,7 @@ class GPEstimator(Maps, BaseEstimator):
     _target: Any  # Scaling of a target that is standardised, else None
     _target_names: list[str] | None = None  # of the columns of y, where it had names
     _first_row: int = 0  # number of the first row in messages
+    _weighting: Weighting = Weighting()  # what sample_weight is relative to
     _learned: dict[str, Any]  # what the family learned, by name, as `nearfield info` tells it
     _encoder: TableEncoder
     _described: dict[str, Any]  # what the command line knows of its target, where it fitted the model
@@ -229,12 +231,20 @@ class GPEstimator(Maps, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fit")
 
-    def _weights(self, sample_weight: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Weights (n,) and which rows (n,) count at all."""
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weights.any():
+    def _weights(self, sample_weight: Any, X: np.ndarray, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (n,) as the fit uses them, and which rows (n,) count at all.
+
+        reset: a fit, which sets what weights are relative to; rows that are appended later have the same unit, and
+        those without weights count once.
+        """
+        given = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not given.any():
             raise ValueError("sample_weight is zero for every row: at least one row must count.")
-        return weights, weights > 1e-100 * weights.max()
+        if reset:
+            self._weighting = Weighting() if sample_weight is None else Weighting.of(given)
+            warn_of_weights(given, self._weighting)
+        weights = given if sample_weight is None else self._weighting.applied(given)
+        return weights, counting(given)
 
     def _encoded(
         self, columns: Columns, kept: np.ndarray, family: Family, observed: Observed, settings: Settings
@@ -356,7 +366,7 @@ class GPEstimator(Maps, BaseEstimator):
                 "parameters": {**parameters, "likelihood": likelihood, "predictive": self.summary_.predictive},
                 "columns": None if names is None else [str(name) for name in names],
             },
-            "target": {**target, "names": self._target_names},
+            "target": {**target, "names": self._target_names, "weighting": list(self._weighting)},
             "table": {**self.encoder_.to_json(), **self.__dict__.get("_described", {})},
             "extra": {"kept": self.extra_ if extra is None else extra},
         }
@@ -415,11 +425,22 @@ def restored(cls: type[Self], version: int, header: dict[str, Any], arrays: dict
     _, target = section(header, "target", NEWEST["target"])
     names = target.get("names")
     model._target_names = list(map(str, names)) if isinstance(names, list) else None
+    model._weighting = _unpacked_weighting(target.get("weighting", list(Weighting())))
     model._unpack_target(target, arrays, fit)
     model._adopt(fit)
     _, extra = section(header, "extra", NEWEST["extra"])
     model.extra_ = require(extra, "kept", dict)
     return model
+
+
+def _unpacked_weighting(packed: Any) -> Weighting:
+    """What weights are relative to, or a ModelFileError."""
+    if not (isinstance(packed, list) and len(packed) == 2 and isinstance(packed[1], bool)):
+        raise ModelFileError(f"its weighting is {packed!r}")
+    unit = packed[0]
+    if isinstance(unit, bool) or not isinstance(unit, int | float) or not 0 < unit < np.inf:
+        raise ModelFileError(f"its weights have the unit {unit!r}")
+    return Weighting(float(unit), packed[1])
 
 
 def _restore_columns(model: Any, header: dict[str, Any], names: Any, d: int) -> None:

@@ -146,7 +146,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def fit(self: Self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit inputs X (n, d) and labels y (n,).
 
-        sample_weight : (n,) how often each row counts: a row of weight 2 is that row twice, of weight 0 is left out.
+        sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
+            Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
+            that row twice. Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
         """
         check_choice("likelihood", self.likelihood, ("auto", *names_for("GPClassifier", ("label",))))
         check_choice("class_kernels", self.class_kernels, ("shared", "own"))
@@ -203,7 +205,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         columns, y = columns_of(self, X, y=target_labels(y), reset=reset)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
-        weights, kept = self._weights(sample_weight, y)
+        weights, kept = self._weights(sample_weight, y, reset)
         return columns, y[kept], weights[kept], kept
 
     def _labels(self, y: Any) -> np.ndarray:

@@ -124,7 +124,9 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
     def fit(self: Self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None) -> Self:
         """Fit inputs X (n, d) and counts y (n,).
 
-        sample_weight : (n,) how often each row counts: a row of weight 2 is that row twice, of weight 0 is left out.
+        sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
+            Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
+            that row twice. Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
         exposure : (n,) negative binomial: expected counts are proportional to it (time, area, people); 1 by default.
         trials : (n,) binomial: how many trials the successes y are out of.
         """
@@ -161,7 +163,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         y = target_numbers(y, type(self).__name__)
         refuse_missing_target(y)
         columns, y = columns_of(self, X, y=y, reset=reset, y_numeric=True)
-        weights, kept = self._weights(sample_weight, y)
+        weights, kept = self._weights(sample_weight, y, reset)
         y = np.asarray(y, dtype=np.float64)
         refuse_no_counts(y, kept)
         observed = family.observe(y, weights, **_given(family, exposure, trials))

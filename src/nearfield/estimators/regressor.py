@@ -161,7 +161,9 @@ class GPRegressor(RegressorMixin, GradientMixin, GPEstimator):
     ) -> Self:
         """Fit inputs X (n, d) and targets y (n,) or (n, P); of several outputs some may be missing (NaN) in a row.
 
-        sample_weight : (n,) how often each row counts: a row of weight 2 is that row twice, of weight 0 is left out.
+        sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
+            Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
+            that row twice. Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
         noise_variance : like y, known noise variances in its squared units, added to the learned noise of the rows.
         groups : (n,) labels; a row is left out together with all rows of its label. "auto" groups rows with their near
             copies. For rows that are not independent: replicates, the same thing measured again, trajectories.
@@ -223,7 +225,7 @@ class GPRegressor(RegressorMixin, GradientMixin, GPEstimator):
         y = np.where(missing, np.nan, y) if several else y.reshape(len(y))
         if not reset and y.shape[1:] != self._target.scale.shape:
             raise ValueError(f"y has shape {y.shape}: the model has {self.n_outputs_} outputs.")
-        weights, kept = self._weights(sample_weight, y)
+        weights, kept = self._weights(sample_weight, y, reset)
         if several:
             if reset:
                 _refuse_empty(y, weights)
