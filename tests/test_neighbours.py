@@ -15,7 +15,6 @@ from nearfield.neighbours import EqualRows, build_index, find_equal_rows, neighb
 from nearfield.neighbours._select import count_in_cubes
 from nearfield.neighbours.copies import copied_share, near_copies
 from nearfield.neighbours.product import ProductCandidates, _keep_smallest, _key, _search_dense, _search_sparse, _sum_of
-from nearfield.neighbours.restricted import earlier_neighbours, query_where
 from nearfield.neighbours.tree import TreeCandidates
 
 KINDS = ["tree", "product", "direct", "auto"]
@@ -461,57 +460,7 @@ def test_no_queries():
     assert table.ids.shape == table.sqdist.shape == (0, 3)
 
 
-# --- rows that may be seen ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("k", [1, 7, 40])
-def test_earlier_neighbours_equal_brute_force(k):
-    rng = np.random.default_rng(0)
-    rows = rng.standard_normal((300, 3))
-    rank = rng.permutation(300)
-    which = np.arange(0, 300, 7)
-    found = earlier_neighbours(build_index(rows), rows, which, k, rank)
-    for row, ids in zip(which, found, strict=True):
-        earlier = np.flatnonzero(rank < rank[row])
-        expected = earlier[np.argsort(((rows[earlier] - rows[row]) ** 2).sum(axis=1), kind="stable")][:k]
-        np.testing.assert_array_equal(ids[ids >= 0], expected)
-
-
-@pytest.mark.parametrize("most", [20, 300])  # rows of the largest group: 300 leave 100 rows to its members
-@pytest.mark.parametrize("b", [40, 400])  # many queries learn from a few of them
-def test_queries_of_allowed_rows_equal_brute_force(b, most):
-    rng = np.random.default_rng(0)
-    rows, labels = rng.standard_normal((400, 3)), rng.integers(1, 20, 400)
-    labels[:most] = 0
-    which = rng.permutation(400)[:b]
-    places_seen = []
-
-    def allowed(places, ids):
-        places_seen.append(places)
-        return labels[ids] != labels[which[places]][:, None]
-
-    for k in (5, 60, 200):
-        found = query_where(build_index(rows), rows[which], k, allowed)
-        for row, ids in zip(which, found, strict=True):
-            others = np.flatnonzero(labels != labels[row])
-            expected = others[np.argsort(((rows[others] - rows[row]) ** 2).sum(axis=1), kind="stable")][:k]
-            np.testing.assert_array_equal(ids[: expected.size], expected)
-            assert (ids[expected.size :] == -1).all()
-    assert set(np.concatenate(places_seen)) == set(range(b))
-
-
-def test_large_groups_are_not_searched_again_and_again():
-    """Each row may see none of the 100 nearest: most queries begin wide enough, having learnt it from a few."""
-    rows = np.repeat(np.random.default_rng(1).standard_normal((20, 3)), 100, axis=0)
-    rows += 1e-3 * np.random.default_rng(2).standard_normal(rows.shape)
-    labels, asked = np.repeat(np.arange(20), 100), []
-
-    def allowed(places, ids):
-        asked.append(len(places))
-        return labels[ids] != labels[places][:, None]
-
-    query_where(build_index(rows), rows, 10, allowed)
-    assert sum(asked) < 1.5 * len(rows)
+# --- near copies ----------------------------------------------------------------------------------------------------
 
 
 def replicated(copies, n=150, noise=0.01):

@@ -20,7 +20,6 @@ from nearfield.means import MEANS
 from nearfield.model import Model
 from nearfield.neighbours import build_index
 from nearfield.neighbours.copies import copied_share, near_copies
-from nearfield.neighbours.restricted import earlier_neighbours, query_where
 from nearfield.objectives import (
     OBJECTIVES,
     beside_prior,
@@ -231,30 +230,6 @@ def test_vecchia_with_all_rows_before_is_the_exact_marginal_likelihood(name):
     scores = conditional_score(model, rows, rows.observations, ids).values
     exact = scipy.stats.multivariate_normal(np.zeros(30), dense_of(model, X)).logpdf(y)
     assert scores.sum() == pytest.approx(exact, abs=1e-5)  # but for the floor of the noise
-
-
-@pytest.mark.parametrize("k", [1, 7, 40])
-def test_earlier_neighbours_equal_brute_force(k):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((300, 3))
-    rank = rng.permutation(300)
-    which = np.arange(0, 300, 7)
-    found = earlier_neighbours(build_index(X), X, which, k, rank)
-    for row, ids in zip(which, found, strict=True):
-        earlier = np.flatnonzero(rank < rank[row])
-        expected = earlier[np.argsort(((X[earlier] - X[row]) ** 2).sum(axis=1), kind="stable")][:k]
-        np.testing.assert_array_equal(ids[ids >= 0], expected)
-
-
-def test_queries_of_allowed_rows_equal_brute_force():
-    rng = np.random.default_rng(0)
-    X, labels = rng.standard_normal((200, 3)), rng.integers(0, 4, 200)
-    labels[:150] = 0
-    found = query_where(build_index(X), X, 60, lambda places, ids: labels[ids] != labels[places][:, None])
-    for row, ids in enumerate(found):
-        others = np.flatnonzero(labels != labels[row])
-        expected = others[np.argsort(((X[others] - X[row]) ** 2).sum(axis=1), kind="stable")][:60]
-        np.testing.assert_array_equal(ids[ids >= 0], expected)
 
 
 def test_the_paper_orders_along_the_first_principal_component():

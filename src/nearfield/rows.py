@@ -10,6 +10,7 @@ import numpy as np
 
 from nearfield.families import Family, Observations, Observed, taken
 from nearfield.neighbours import EqualRows, find_equal_rows, order_key
+from nearfield.neighbours.restricted import Hidden
 from nearfield.warps import Warps
 
 
@@ -52,6 +53,11 @@ class Rows:
     def equal(self) -> EqualRows:
         """Which rows have equal inputs."""
         return find_equal_rows(self.inputs)
+
+    @property
+    def hidden(self) -> Hidden | None:
+        """What left-out rows may not be predicted from, beside themselves."""
+        return None if self.groups is None else Hidden(self.groups)
 
     def with_state(self, state: np.ndarray) -> Rows:
         """The same rows with another site state."""

@@ -13,7 +13,7 @@ from nearfield.families import Observations, taken
 from nearfield.model import AllRows, Model
 from nearfield.moments import NEAR, Moments, beside, joined
 from nearfield.neighbours import NeighbourIndex, build_index
-from nearfield.neighbours.restricted import earlier_neighbours, query_where
+from nearfield.neighbours.restricted import Hidden, RestrictedIndex
 from nearfield.rows import Rows
 
 _BLOCK_NUMBERS = 2**18  # neighbours held at a time, over all rows of a block and all latent functions
@@ -44,6 +44,12 @@ class Sweeper:
     def index(self) -> NeighbourIndex:
         """Finds neighbours under the length scales."""
         return build_index(self.scaled(), equal_rows=self.rows.equal)
+
+    @cached_property
+    def restricted(self) -> RestrictedIndex:
+        """Finds those among the rows that a left-out row may see."""
+        assert self.rows.hidden is not None
+        return RestrictedIndex(self.scaled(), self.rows.hidden)
 
     @cached_property
     def together(self) -> AllRows:
@@ -89,20 +95,13 @@ class Sweeper:
         observations = self.rows.observations
         row = observations.row[which]
         query = self.scaled(row) if inputs is None else self.model.coordinates(inputs) / self.lengths
-        if self.rows.groups is not None:
-            return self._outside(query, row, self._reach(k))
+        if self.rows.hidden is not None:
+            return self.restricted.query(query, self._reach(k), row).ids
         return self.index.query(query, self._reach(k), np.where(observations.alone[which], row, -1)).ids
-
-    def _outside(self, query: np.ndarray, row: np.ndarray, k: int) -> np.ndarray:
-        """Neighbours (b, k) of the rows `row` (b,) among those of other groups."""
-        assert self.rows.groups is not None
-        labels = self.rows.groups
-        own = labels[row]
-        return query_where(self.index, query, k, lambda places, ids: labels[ids] != own[places][:, None])
 
     def earlier_ids(self, which: np.ndarray, k: int, rank: np.ndarray) -> np.ndarray:
         """Neighbours (b, k) of the rows `which` (b,) among those of a lower rank (n,)."""
-        return earlier_neighbours(self.index, self.scaled(), which, k, rank)
+        return RestrictedIndex(self.scaled(), Hidden(times=rank)).query(self.scaled(which), k, which).ids
 
     def own_ids(self, which: np.ndarray, k: int) -> np.ndarray:
         """The rows `which` (b,) themselves and their nearest neighbours, k in all."""

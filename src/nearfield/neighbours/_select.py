@@ -80,7 +80,7 @@ def _count_in_cubes(points, queries, radius, step, counts):
 
 
 @compiled()
-def _sift_down(sqdist, ids, size):
+def sift_down(sqdist, ids, size):
     """Restore the heap sqdist, ids (size,) after its top was replaced."""
     distance, row = sqdist[0], ids[0]
     hole = 0
@@ -110,16 +110,16 @@ def _offer(sqdist, ids, distance, start, stop, members, excluded):
         if distance > sqdist[0] or (distance == sqdist[0] and row > ids[0]):
             break  # ids ascend: the rest cannot enter either
         sqdist[0], ids[0] = distance, row
-        _sift_down(sqdist, ids, sqdist.size)
+        sift_down(sqdist, ids, sqdist.size)
 
 
 @compiled()
-def _sort_heap(sqdist, ids):
+def sort_heap(sqdist, ids):
     """Turn the heap into ascending order, and mark empty places with -1."""
     for last in range(sqdist.size - 1, 0, -1):
         sqdist[0], sqdist[last] = sqdist[last], sqdist[0]
         ids[0], ids[last] = ids[last], ids[0]
-        _sift_down(sqdist, ids, last)
+        sift_down(sqdist, ids, last)
     for place in range(ids.size):
         if ids[place] == NOBODY:
             ids[place] = -1
@@ -230,4 +230,4 @@ def _select_all(queries, points, starts, members, exclude, ids, sqdist):
                         near = distance[(q * size + t) * PANEL64 + c]
                         _offer(sqdist[i], ids[i], near, starts[p], starts[p + 1], members, exclude[i])
     for i in range(b):
-        _sort_heap(sqdist[i], ids[i])
+        sort_heap(sqdist[i], ids[i])

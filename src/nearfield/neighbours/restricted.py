@@ -1,85 +1,88 @@
-"""Nearest neighbours among the rows that a query may see: not of its own group, or earlier in an order."""
+"""Nearest neighbours among the rows that a row may be predicted from: of other groups, earlier, or far enough away."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
+from nearfield._threads import in_threads
+from nearfield.neighbours import _boxes
 from nearfield.neighbours._equal_rows import Float64, Int64
-from nearfield.neighbours._index import NeighbourIndex
+from nearfield.neighbours._index import NeighbourTable, check_overflow
+from nearfield.neighbours._panels import PANEL64
 
-_WIDEN = 4  # a further search asks for so many times more candidates
-_BLOCK_NUMBERS = 2**21  # candidates held at a time
-_SAMPLE = 32  # queries that tell how many candidates the others need
+_LEAF = 96  # rows of a leaf at most: a few panels, whose distances take about as long as those to the boxes above
+_CHUNK = 480  # queries of a thread at a time
 
 
-def query_where(
-    index: NeighbourIndex, queries: Float64, k: int, allowed: Callable[[Int64, Int64], np.ndarray], spare: int = 8
-) -> Int64:
-    """The k nearest rows (b, k) of each query (b, d) among those allowed, -1 where there are fewer.
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """What each of n rows may not be predicted from; all three hold where they are given, and hide the row itself.
 
-    allowed(places (c,), ids (c, m)) tells which rows ids the queries at these places may see. Candidates are searched k
-    and some `spare` ones at first, then ever more for the queries that lack some. Where there are many queries, a few
-    of them go first, and the others begin with as many candidates as nine tenths of those have needed.
+    groups (n,): rows of its own group. times (n,): those of its own time, and later ones. spots (n, p): those that are
+    no farther than 1 from it.
     """
-    found = np.full((len(queries), k), -1, dtype=np.int64)
-    places = np.arange(len(queries))
-    if len(queries) < 8 * _SAMPLE:
-        _search_where(index, queries, places, allowed, k + spare, found)
-        return found
-    sample = np.linspace(0, len(queries) - 1, _SAMPLE).astype(np.int64)
-    needed = _search_where(index, queries, sample, allowed, k + spare, found)
-    width = max(k + spare, int(np.quantile(needed, 0.9)) + spare)
-    _search_where(index, queries, np.setdiff1d(places, sample), allowed, width, found)
-    return found
+
+    groups: Int64 | None = None
+    times: Float64 | None = None
+    spots: Float64 | None = None
 
 
-def _search_where(
-    index: NeighbourIndex,
-    queries: Float64,
-    places: Int64,
-    allowed: Callable[[Int64, Int64], np.ndarray],
-    width: int,
-    found: Int64,
-) -> Int64:
-    """Fill found (b, k) at these places (c,), from `width` candidates at first; return how many each needed (c,)."""
-    k = found.shape[1]
-    needed = np.full(len(places), index.n_rows, dtype=np.int64)
-    pending = np.arange(len(places))
-    while pending.size:
-        width = min(width, index.n_rows)
-        short = []
-        for part in np.array_split(pending, -(-pending.size * width // _BLOCK_NUMBERS)):
-            own = places[part]
-            ids = index.query(queries[own], width).ids
-            seen = (ids >= 0) & allowed(own, np.maximum(ids, 0))
-            first = np.argsort(~seen, axis=1, kind="stable")[:, :k]
-            chosen = np.where(np.take_along_axis(seen, first, 1), np.take_along_axis(ids, first, 1), -1)
-            found[own, : chosen.shape[1]] = chosen
-            enough = seen.sum(axis=1) >= k
-            needed[part[enough]] = first[enough, -1] + 1
-            short.append(part[~enough])
-        pending = np.concatenate(short) if width < index.n_rows else pending[:0]
-        width *= _WIDEN
-    return needed
+class RestrictedIndex:
+    """Exact k nearest rows in float64 among those that are not hidden, ties broken by row id.
 
-
-def earlier_neighbours(index: NeighbourIndex, rows: Float64, which: Int64, k: int, rank: Int64) -> Int64:
-    """The k nearest rows (b, k) of each of the rows `which` (b,) among those of a lower rank (n,), -1 where fewer.
-
-    rows: (n, d) as indexed. The rows of the lowest ranks are compared with all before them, the others searched.
+    Squared distances are those of `NeighbourIndex` to the last bit. Several threads may query at once. In many
+    dimensions no box is far enough away, and every query is brute force.
     """
-    found = np.full((len(which), k), -1, dtype=np.int64)
-    order = np.argsort(rank, kind="stable")
-    early = rank[which] < _WIDEN * k
-    for place in np.flatnonzero(early):
-        before = order[: rank[which[place]]]
-        sqdist = ((rows[before] - rows[which[place]]) ** 2).sum(axis=1)
-        nearest = before[np.lexsort((before, sqdist))[:k]]
-        found[place, : nearest.size] = nearest
-    late = np.flatnonzero(~early)
-    if late.size:
-        own = rank[which[late]]
-        found[late] = query_where(index, rows[which[late]], k, lambda places, ids: rank[ids] < own[places][:, None], k)
-    return found
+
+    def __init__(self, rows: Float64, hidden: Hidden) -> None:
+        self._rows = rows = np.ascontiguousarray(rows, dtype=np.float64)
+        n, d = rows.shape
+        self._depth = depth = max(0, int(np.ceil(np.log2(n / _LEAF))))
+        self._order = _boxes.leaf_order(rows, depth)
+        leaves, nodes = 1 << depth, (2 << depth) - 1
+        sizes = np.diff((n * np.arange(leaves + 1)) >> depth)
+        self._first = np.concatenate([[0], np.cumsum(-(-sizes // PANEL64))]).astype(np.int64)
+        self._panels = np.full((int(self._first[-1]), d, PANEL64), np.nan)
+        self._zeros = np.zeros(len(self._panels) * PANEL64)
+        self._groups = np.zeros(0, dtype=np.int64) if hidden.groups is None else hidden.groups
+        self._times = np.zeros(0) if hidden.times is None else hidden.times.astype(np.float64)
+        self._spots = np.zeros((n, 0)) if hidden.spots is None else np.ascontiguousarray(hidden.spots)
+        self._low, self._high = np.empty((nodes, d)), np.empty((nodes, d))
+        grouped, timed = nodes if self._groups.size else 0, nodes if self._times.size else 0
+        self._labels = np.tile(np.array([np.iinfo(np.int64).max, -1]), (grouped, 1))
+        self._earliest = np.full(timed, np.inf)
+        _boxes.fill_boxes(
+            rows, self._order, depth, self._groups, self._times, self._panels, self._first, self._low, self._high,
+            self._labels, self._earliest,
+        )  # fmt: skip
+
+    def query(self, queries: Float64, k: int, asking: Int64) -> NeighbourTable:
+        """The k nearest rows of each query (b, d) that the row asking[i] may see; -1 and inf where there are fewer."""
+        queries = np.ascontiguousarray(queries, dtype=np.float64)
+        check_overflow(queries, np.stack([self._low[0], self._high[0]]))
+        b = len(queries)
+        near = np.empty(b, dtype=np.int64)
+        in_threads(
+            lambda start, stop: _boxes.leaves_of(
+                queries[start:stop], self._low, self._high, self._depth, near[start:stop]
+            ),
+            b, smallest=256,
+        )  # fmt: skip
+        order = np.argsort(near, kind="stable")  # those near each other share the way down
+        queries, asking = queries[order], np.ascontiguousarray(asking[order], dtype=np.int64)
+        ids, sqdist = np.empty((b, k), dtype=np.int64), np.empty((b, k))
+
+        def run(start: int, stop: int) -> None:
+            part = slice(start, stop)
+            _boxes.search(
+                queries[part], asking[part], self._order, self._depth, self._panels, self._zeros, self._first,
+                self._low, self._high, self._groups, self._times, self._spots, self._labels, self._earliest,
+                ids[part], sqdist[part],
+            )  # fmt: skip
+
+        in_threads(run, b, smallest=48, largest=_CHUNK)
+        table = NeighbourTable(np.empty_like(ids), np.empty_like(sqdist))
+        table.ids[order], table.sqdist[order] = ids, sqdist
+        return table
