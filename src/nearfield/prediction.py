@@ -42,6 +42,11 @@ class Predictor:
     def _sweeper(self) -> Sweeper:
         return Sweeper(self.model, self.rows)
 
+    @property
+    def sweeper(self) -> Sweeper:
+        """Finds neighbours of rows, and what they say."""
+        return self._sweeper
+
     def predict(self, X: np.ndarray, scaling: Scaling, covariance: bool = False) -> tuple[Any, np.ndarray | None]:
         """Predictions for new inputs (n, d) in the user's units, block by block: memory grows with the answer alone.
 

@@ -273,7 +273,7 @@ class GPEstimator(BaseEstimator):
     def _adopt(self, fit: Fit) -> None:
         """Take over a fit: set everything that depends on it."""
         self._fit = fit
-        for name in ("_loo", "_importances"):
+        for name in ("_loo", "_importances", "_left_out_errors"):
             self.__dict__.pop(name, None)
         self.k_: int = fit.predictor.k
         self.n_rows_: int = len(self._places)

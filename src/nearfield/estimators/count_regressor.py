@@ -14,6 +14,7 @@ from nearfield.columns import Columns
 from nearfield.counts import CountPredictive
 from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
+from nearfield.estimators._guarantee import INTERVALS
 from nearfield.estimators._targets import refuse_no_counts, target_numbers
 from nearfield.estimators.regressor import LeftOutPredictions
 from nearfield.families import FAMILIES, Family, Observations, Observed, names_for
@@ -193,11 +194,21 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         return (dist.mean(), dist.std()) if return_std else dist.mean()
 
     def predict_interval(
-        self, X: Any, coverage: float = 0.9, *, exposure: Any = None, trials: Any = None
+        self, X: Any, coverage: float = 0.9, *, exposure: Any = None, trials: Any = None, method: str = "predictive"
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper counts (n,) of the central interval that holds at least that share of the probability."""
+        """Lower and upper counts (n,) of the central interval that holds at least that share of the probability.
+
+        method : "predictive", of the predictive distribution; those of `GPRegressor` that have a guarantee are for real
+            targets.
+        """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage is {coverage!r}: expected a number between 0 and 1, for example 0.9.")
+        check_choice("method", method, INTERVALS)
+        if method != "predictive":
+            raise ValueError(
+                f"method is {method!r}: residuals of counts grow with what is expected, so such intervals would be of "
+                "no use. It is for real targets, in GPRegressor; use method='predictive' here."
+            )
         return self.predict_dist(X, exposure=exposure, trials=trials).interval(coverage)
 
     def predict_quantiles(self, X: Any, q: Any, *, exposure: Any = None, trials: Any = None) -> np.ndarray:

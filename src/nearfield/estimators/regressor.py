@@ -12,7 +12,8 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from nearfield.encoding import columns_of
-from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
+from nearfield.estimators._base import DEFAULTS, DEPRECATED, Self, names_of
+from nearfield.estimators._guarantee import INTERVALS, GuaranteedIntervals
 from nearfield.estimators._targets import target_numbers
 from nearfield.families import FAMILIES, Observations, names_for
 from nearfield.families.outputs import OUTPUTS
@@ -38,7 +39,7 @@ class LeftOutPredictions(NamedTuple):
     residual: np.ndarray
 
 
-class GPRegressor(RegressorMixin, GPEstimator):
+class GPRegressor(RegressorMixin, GuaranteedIntervals):
     """Gaussian-process regression from the k nearest neighbours, trained by leaving rows out.
 
     Parameters
@@ -284,13 +285,36 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return loc, between * std[:, :, None] * std[:, None, :]
 
     def predict_interval(
-        self, X: Any, coverage: float = 0.9, uncertainty: str = "observation"
+        self, X: Any, coverage: float = 0.9, uncertainty: str = "observation", method: str = "predictive"
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper ends, (n,) or (n, P), of the central interval that holds that share of the probability."""
+        """Lower and upper ends, (n,) or (n, P), of intervals that hold the target with the probability `coverage`.
+
+        method : "predictive", the central interval of the predictive distribution, whose width follows the rows around;
+            "jackknife+" or "minmax", of one output, with a guarantee (Barber et al. 2021) instead of a distribution:
+            if training and new rows are exchangeable, a new target is inside with a probability of at least
+            1 - 2 (1 - coverage) or at least `coverage`, whatever the data and however wrong the model. "jackknife+"
+            covers about `coverage` in practice; "minmax" is wider. Both are about as wide everywhere.
+
+        The guarantee is for hyper-parameters that did not see the training rows, as after `update`. Where they were
+        learned on these rows it is approximate: few numbers learned on many rows change little without one of them. It
+        holds on average over training sets and new rows, not at each input. It takes 1 / (1 - coverage) - 1 training
+        rows; with fewer, ends are infinite. A row of weight two counts as two. Absolute residuals are ranked, not those
+        relative to a scale of their own.
+        """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage is {coverage!r}: expected a number between 0 and 1, for example 0.9.")
-        quantiles = self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2], uncertainty)
-        return quantiles[..., 0], quantiles[..., 1]
+        check_choice("method", method, INTERVALS)
+        if method == "predictive":
+            quantiles = self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2], uncertainty)
+            return quantiles[..., 0], quantiles[..., 1]
+        check_choice("uncertainty", uncertainty, ("observation", "latent"))
+        if uncertainty == "latent":
+            raise ValueError(
+                f"method is {method!r} and uncertainty 'latent': the guarantee is for observations, which can be left "
+                "out, not for the noise-free function. Use uncertainty='observation', or method='predictive'."
+            )
+        lower, upper = self._guaranteed(X, coverage, method)
+        return self._shaped(lower), self._shaped(upper)
 
     def predict_quantiles(self, X: Any, q: Any, uncertainty: str = "observation") -> np.ndarray:
         """Quantiles at the probabilities q: (n, len(q)), of outputs (n, P, len(q)); for a single q (n,) or (n, P)."""
