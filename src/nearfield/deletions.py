@@ -26,12 +26,14 @@ _BLOCK_NUMBERS = 2**17  # neighbours held at a time, over all rows of a block an
 class Deleted(NamedTuple):
     """Latent functions at b rows with all training rows, and without each of m of them; any other changes nothing.
 
-    ids: (b, m) rows that may be deleted, nearest first; mean, variance, quad: (b, C) with all rows;
+    ids: (b, m) rows that may be deleted; near: how many of them, the first, are neighbours when all rows are there;
+    mean, variance, quad: (b, C) with all rows;
     weights: (b, C, m) kriging weights, by which targets less their means add up to the mean less its own;
     without: mean, variance and quad (b, C, m) without each.
     """
 
     ids: np.ndarray
+    near: int
     mean: np.ndarray
     variance: np.ndarray
     quad: np.ndarray
@@ -111,6 +113,7 @@ def _deleted(predictor: Predictor, query: np.ndarray, sites: _Sites, rest: _Site
     level = np.broadcast_to(model.mean.at(query, model.parameters), few.mean.shape)
     return Deleted(
         ids,
+        min(first, ids.shape[1]),
         few.mean + level,
         few.variance * scale2,
         few.quad / scale2,

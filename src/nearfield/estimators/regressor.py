@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, Self, names_of
+from nearfield.estimators._explain import ExplainedPredictions
 from nearfield.estimators._guarantee import INTERVALS, GuaranteedIntervals
 from nearfield.estimators._targets import target_numbers
 from nearfield.families import FAMILIES, Observations, names_for
@@ -20,6 +21,7 @@ from nearfield.families.outputs import OUTPUTS
 from nearfield.fitting import Fit
 from nearfield.heads.outputs import joint_scores
 from nearfield.model_file import pack_scaling, unpack_scaling
+from nearfield.moments import Moments
 from nearfield.neighbours import build_index
 from nearfield.neighbours.copies import near_copies
 from nearfield.objectives import OBJECTIVES, ORDERINGS
@@ -39,7 +41,7 @@ class LeftOutPredictions(NamedTuple):
     residual: np.ndarray
 
 
-class GPRegressor(RegressorMixin, GuaranteedIntervals):
+class GPRegressor(RegressorMixin, GuaranteedIntervals, ExplainedPredictions):
     """Gaussian-process regression from the k nearest neighbours, trained by leaving rows out.
 
     Parameters
@@ -184,7 +186,7 @@ class GPRegressor(RegressorMixin, GuaranteedIntervals):
         """Append rows without training again: the predictions of a model of all rows with these hyper-parameters."""
         check_is_fitted(self)
         columns, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
-        self._append(self.encoder_.encode(columns)[kept], self._family.observe(y, weights, noise_variance=noise))
+        self._append(self.encoder_.encode(columns)[kept], self._family.observe(y, weights, noise_variance=noise), kept)
         return self
 
     def partial_fit(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
@@ -374,6 +376,9 @@ class GPRegressor(RegressorMixin, GuaranteedIntervals):
         mean, y = target.undo(predicted.loc), target.undo(self._family.values(observed))
         std = predicted.scale * target.scale * predictor.head.unit_std
         return LeftOutPredictions(*(self._shaped(part[self._places]) for part in (mean, std, y - mean)))
+
+    def _values(self, moments: Moments, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(self._target.undo(moments.mean))
 
     def _log_scores(self, predicted: Any, left_out: Observations) -> np.ndarray:
         """Of several outputs the mean over those that are there."""
