@@ -107,11 +107,26 @@ def _solve(factor, lanes):
                 )
 
 
+@njit(**FLAGS)
+def _solve_back(factor, lanes):
+    """L^-T b in the place of b (n, LANES)."""
+    n, sums = len(lanes), np.empty(LANES)
+    for j in range(n - 1, -1, -1):
+        sums[:] = lanes[j]
+        for i in range(j + 1, n):
+            for lane in range(LANES):
+                sums[lane] -= factor[j, i] * lanes[i, lane]
+        one = 1 / factor[j, j]
+        for lane in range(LANES):
+            lanes[j, lane] = sums[lane] * one
+
+
 @compiled(**FLAGS)
-def predict(code, shape, columns, factor, alpha, points, mean, variance, start, stop):
+def predict(code, shape, columns, factor, alpha, points, mean, variance, beta, start, stop):
     """Moments of new rows, blocks start .. stop of LANES each: mean (b, c) and variance (b,); a kernel of scale one.
 
-    factor (n, n): line j is column j of L, from its diagonal on. alpha (n, c): K^-1 t.
+    factor (n, n): line j is column j of L, from its diagonal on. alpha (n, c): K^-1 t. beta (b, n): K^-1 c, or (0, n)
+    where nobody asks for it.
     """
     n, count = alpha.shape
     lanes, line = np.empty((n, LANES)), np.empty(n)
@@ -138,3 +153,8 @@ def predict(code, shape, columns, factor, alpha, points, mean, variance, start, 
                 sums[lane] += lanes[j, lane] * lanes[j, lane]
         for lane in range(rows):
             variance[first + lane] = max(1 - sums[lane], 0.0)
+        if len(beta):
+            _solve_back(factor, lanes)
+            for lane in range(rows):
+                for i in range(n):
+                    beta[first + lane, i] = lanes[i, lane]

@@ -33,6 +33,7 @@ from nearfield.conditional import Slopes
 from nearfield.conditional._checks import check_owners, check_shapes, numbers, whole_numbers
 from nearfield.conditional._fused import JITTER, MOST_JITTER
 from nearfield.conditional._lines import LANES, contract, correlate, mirror, predict
+from nearfield.conditional.deletions import Influences
 from nearfield.kernels import Kernel
 
 _PORTION = 64  # lines of a matrix in one portion of work
@@ -170,17 +171,35 @@ class Whole:
 
     def predict(self, query: np.ndarray) -> Given:
         """Moments of new rows, query (b, d), given all rows: one solve each."""
+        return self._predicted(query, False)[0]
+
+    def influences(self, query: np.ndarray) -> Influences:
+        """The same, and what each of the n rows has to do with it: two solves each, and K^-1 when first asked for."""
+        (mean, variance, quad), beta = self._predicted(query, True)
+        alpha, precision = np.zeros((1, self.latents, len(self))), np.zeros((1, self.latents, len(self)))
+        count = self.latents // len(self._parts)
+        for f, part in enumerate(self._parts):
+            own, there = slice(f * count, (f + 1) * count), slice(None) if part.there is None else part.there
+            alpha[0, own][:, there], precision[0, own][:, there] = part.alpha.T, np.diagonal(part.inverse)
+        variance, beta = (np.repeat(values, self.latents // values.shape[1], axis=1) for values in (variance, beta))
+        return Influences(mean, variance, quad, alpha, beta, precision)
+
+    def _predicted(self, query: np.ndarray, each: bool) -> tuple[Given, np.ndarray]:
+        """Moments of new rows (b, d) given all rows; each: and beta (b, R, n)."""
         query = self._points(query)
         mean, variance = np.empty((len(query), self.latents)), np.empty((len(query), len(self._parts)))
+        beta = np.zeros((len(query) if each else 0, len(self._parts), len(self)))
         for f, part in enumerate(self._parts):
             own_mean, own_variance = np.empty((len(query), part.alpha.shape[1])), np.empty(len(query))
             code, shape, columns = self._kernel
             columns = columns if part.there is None else numbers(columns[:, part.there])
-            given = (code, shape, columns, part.factor, part.alpha, query, own_mean, own_variance)
+            own_beta = np.empty((len(beta), columns.shape[1]))
+            given = (code, shape, columns, part.factor, part.alpha, query, own_mean, own_variance, own_beta)
             in_threads(partial(predict, *given), -(-len(query) // LANES), 1)
             count = own_mean.shape[1]
             mean[:, f * count : (f + 1) * count], variance[:, f] = own_mean, own_variance
-        return Given(mean, variance, np.broadcast_to(self.quad, mean.shape))
+            beta[:, f, slice(None) if part.there is None else part.there] = own_beta
+        return Given(mean, variance, np.broadcast_to(self.quad, mean.shape)), beta
 
     def weights(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """alpha (C, n) of all rows and beta (b, R, n) of new rows, query (b, d); zero where nothing was observed."""

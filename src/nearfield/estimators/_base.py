@@ -90,6 +90,7 @@ class GPEstimator(Maps, BaseEstimator):
     random_state: int | np.random.RandomState | None
     _fit: Fit
     _places: np.ndarray  # (n,) the observation that each training row became
+    _given: np.ndarray | None = None  # (n + 1,) numbers of these as the user gave rows, and of all; None: 0 to n
     _target: Any  # Scaling of a target that is standardised, else None
     _target_names: list[str] | None = None  # of the columns of y, where it had names
     _first_row: int = 0  # number of the first row in messages
@@ -167,12 +168,13 @@ class GPEstimator(Maps, BaseEstimator):
             unit=unit, groups=rows.groups, n_rows=len(X), doubted=doubted, chart=chart,
         )  # fmt: skip
         self._places = family.places(rows.row, observed, rows.observed)
+        self._given = None if kept is None or kept.all() else np.append(np.flatnonzero(kept), len(kept))
         self._adopt(fit)
         self.__dict__.pop("_described", None)
         self.extra_: dict[str, Any] = {}
 
-    def _append(self, X: np.ndarray, observed: Observed) -> None:
-        """Take validated rows into the fit. Threads that do so at once wait for each other."""
+    def _append(self, X: np.ndarray, observed: Observed, kept: np.ndarray) -> None:
+        """Take validated rows, those `kept` of the rows that came, into the fit; threads wait for each other."""
         with _lock_of(self):
             old, X = self._fit, self._checked_places(X)
             family = old.predictor.model.family
@@ -181,8 +183,19 @@ class GPEstimator(Maps, BaseEstimator):
             rows = join_equal(family, X, observed)
             fit = old.extended(rows.inputs, rows.observed, len(X))
             places = family.places(rows.row, observed, rows.observed) + len(old.predictor.rows.observations)
+            if self._given is not None or not kept.all():
+                *before, total = self._row_numbers().tolist()
+                self._given = np.array([*before, *(total + np.flatnonzero(kept)), total + len(kept)], dtype=np.int64)
             self._places = np.concatenate([self._places, places])
             self._adopt(fit)
+
+    def _row_numbers(self) -> np.ndarray:
+        """Numbers (n + 1,) of the training rows as the user gave rows, from 0, and how many came in all."""
+        return np.arange(len(self._places) + 1) if self._given is None else self._given
+
+    def _renumber(self, numbers: np.ndarray, total: int) -> None:
+        """Rows were given that are the ones with these numbers (m,) among `total`."""
+        self._given = np.append(numbers[self._row_numbers()[:-1]], total)
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: never a model in the middle of an update."""
@@ -292,7 +305,7 @@ class GPEstimator(Maps, BaseEstimator):
     def _adopt(self, fit: Fit) -> None:
         """Take over a fit: set everything that depends on it."""
         self._fit = fit
-        for name in ("_loo", "_importances"):
+        for name in ("_loo", "_importances", "_left_out_errors"):
             self.__dict__.pop(name, None)
         self.k_: int = fit.predictor.k
         self.n_rows_: int = len(self._places)
@@ -373,6 +386,7 @@ class GPEstimator(Maps, BaseEstimator):
         sections |= own
         versioned = {name: {"version": NEWEST[name], **fields} for name, fields in sections.items()}
         arrays |= {**target_arrays, "target.places": self._places.astype(np.int64)}
+        arrays |= {} if self._given is None else {"target.given": self._given.astype(np.int64)}
         return {"sections": versioned}, arrays
 
     @classmethod
@@ -422,6 +436,10 @@ def restored(cls: type[Self], version: int, header: dict[str, Any], arrays: dict
     most = len(fit.predictor.rows.observations)
     if model._places.size and not (model._places.min() >= 0 and model._places.max() < most):
         raise ModelFileError("its array 'target.places' points outside of its rows")
+    if "target.given" in arrays:  # where some rows were left out
+        model._given = require_array(arrays, "target.given", "int64", 1)
+        if len(model._given) != len(model._places) + 1 or model._given[0] < 0 or (np.diff(model._given) <= 0).any():
+            raise ModelFileError("its array 'target.given' does not number its rows")
     _, target = section(header, "target", NEWEST["target"])
     names = target.get("names")
     model._target_names = list(map(str, names)) if isinstance(names, list) else None

@@ -12,11 +12,14 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from nearfield.columns import Columns
 from nearfield.encoding import columns_of
-from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
+from nearfield.estimators._base import DEFAULTS, DEPRECATED, Self, names_of
 from nearfield.estimators._class_weights import class_weights, is_weight, packed_weights, unpacked_weights
+from nearfield.estimators._explain import ExplainedPredictions
+from nearfield.estimators._sets import PredictionSets
 from nearfield.estimators._targets import target_labels
 from nearfield.families import FAMILIES, Family, Observations, names_for
 from nearfield.fitting import Fit
+from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
 from nearfield.validation import check_choice
 
@@ -30,7 +33,7 @@ class LeftOutClasses(NamedTuple):
     log_score: np.ndarray
 
 
-class GPClassifier(ClassifierMixin, GPEstimator):
+class GPClassifier(ClassifierMixin, PredictionSets, ExplainedPredictions):
     """Gaussian-process classification from the k nearest neighbours, trained by leaving rows out.
 
     Labels may be of any type that numpy can sort. Rows with equal inputs are kept as one, with a count for each class.
@@ -180,7 +183,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         columns, y, weights, kept = self._validated_rows(X, y, sample_weight, reset=False)
         labels = self._labels(y)
         observed = self._family.observe(labels, weights * self.class_weight_[labels])
-        self._append(self.encoder_.encode(columns)[kept], observed)
+        self._append(self.encoder_.encode(columns)[kept], observed, kept)
         return self
 
     def partial_fit(self: Self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -279,6 +282,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         predicted = predictor.left_out()
         scores = self._log_scores(predicted, predictor.rows.observations)
         return LeftOutClasses(predicted.p[self._places], scores[self._places])
+
+    def _values(self, moments: Moments, rows: np.ndarray) -> np.ndarray:
+        predictor = self._fit.predictor
+        return np.asarray(predictor.head.predicted(moments, predictor.model.noise).p)
 
     def _log_scores(self, predicted: Any, left_out: Observations) -> np.ndarray:
         seen = predicted.p[np.arange(len(predicted.p)), self._family.values(left_out.observed)]

@@ -13,15 +13,18 @@ from sklearn.utils.validation import check_is_fitted
 from nearfield.columns import Columns
 from nearfield.counts import CountPredictive
 from nearfield.encoding import columns_of
-from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
+from nearfield.estimators._base import DEFAULTS, DEPRECATED, Self, names_of
+from nearfield.estimators._explain import ExplainedPredictions, Explanation
+from nearfield.estimators._guarantee import INTERVALS
 from nearfield.estimators._targets import refuse_no_counts, target_numbers
 from nearfield.estimators.regressor import LeftOutPredictions
 from nearfield.families import FAMILIES, Family, Observations, Observed, names_for
 from nearfield.fitting import Fit
+from nearfield.moments import Moments
 from nearfield.validation import check_choice, refuse_missing_target
 
 
-class GPCountRegressor(RegressorMixin, GPEstimator):
+class GPCountRegressor(RegressorMixin, ExplainedPredictions):
     """Gaussian-process regression of counts from the k nearest neighbours, trained by leaving rows out.
 
     Parameters
@@ -146,7 +149,7 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         check_is_fitted(self)
         self._given_again(exposure, trials)
         columns, observed, kept = self._validated_rows(self._family, X, y, sample_weight, exposure, trials, reset=False)
-        self._append(self.encoder_.encode(columns)[kept], observed)
+        self._append(self.encoder_.encode(columns)[kept], observed, kept)
         return self
 
     def partial_fit(
@@ -205,11 +208,21 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         return (dist.mean(), dist.std()) if return_std else dist.mean()
 
     def predict_interval(
-        self, X: Any, coverage: float = 0.9, *, exposure: Any = None, trials: Any = None
+        self, X: Any, coverage: float = 0.9, *, exposure: Any = None, trials: Any = None, method: str = "predictive"
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper counts (n,) of the central interval that holds at least that share of the probability."""
+        """Lower and upper counts (n,) of the central interval that holds at least that share of the probability.
+
+        method : "predictive", of the predictive distribution; those of `GPRegressor` that have a guarantee are for real
+            targets.
+        """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage is {coverage!r}: expected a number between 0 and 1, for example 0.9.")
+        check_choice("method", method, INTERVALS)
+        if method != "predictive":
+            raise ValueError(
+                f"method is {method!r}: residuals of counts grow with what is expected, so such intervals would be of "
+                "no use. It is for real targets, in GPRegressor; use method='predictive' here."
+            )
         return self.predict_dist(X, exposure=exposure, trials=trials).interval(coverage)
 
     def predict_quantiles(self, X: Any, q: Any, *, exposure: Any = None, trials: Any = None) -> np.ndarray:
@@ -230,6 +243,23 @@ class GPCountRegressor(RegressorMixin, GPEstimator):
         given = self._family.given_arrays(len(X), **told)
         predicted, _ = self._fit.predictor.predict(X, self._fit.inputs)
         return self._distribution(predicted, given)
+
+    def explain(self, X: Any, n_neighbours: int = 5, *, exposure: Any = None, trials: Any = None) -> Explanation:
+        """The training rows that matter most to the expected count of each row of X (n, d): see `Explanation`.
+
+        n_neighbours : how many. Weights are those of the latent function, a log rate or log odds.
+        """
+        check_is_fitted(self)
+        told = self._given_again(exposure, trials)
+        X = self._inputs(X)
+        given, predictor = self._family.given_arrays(len(X), **told), self._fit.predictor
+
+        def expected(moments: Moments, rows: np.ndarray) -> np.ndarray:
+            predicted = predictor.head.predicted(moments, predictor.model.noise)
+            own = {name: values[rows] for name, values in given.items()}
+            return np.asarray(self._distribution(predicted, own).mean())[:, None]
+
+        return self._explained(X, n_neighbours, expected)
 
     def _distribution(self, predicted: Any, observed: Observed) -> CountPredictive:
         predictor = self._fit.predictor

@@ -12,14 +12,17 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from nearfield.encoding import columns_of
-from nearfield.estimators._base import DEFAULTS, DEPRECATED, GPEstimator, Self, names_of
+from nearfield.estimators._base import DEFAULTS, DEPRECATED, Self, names_of
+from nearfield.estimators._explain import ExplainedPredictions
 from nearfield.estimators._gradients import GradientMixin
+from nearfield.estimators._guarantee import INTERVALS, GuaranteedIntervals
 from nearfield.estimators._targets import target_numbers
 from nearfield.families import FAMILIES, Observations, names_for
 from nearfield.families.outputs import OUTPUTS
 from nearfield.fitting import Fit
 from nearfield.heads.outputs import joint_scores
 from nearfield.model_file import pack_scaling, unpack_scaling
+from nearfield.moments import Moments
 from nearfield.neighbours import build_index
 from nearfield.neighbours.copies import near_copies
 from nearfield.objectives import OBJECTIVES, ORDERINGS
@@ -39,7 +42,7 @@ class LeftOutPredictions(NamedTuple):
     residual: np.ndarray
 
 
-class GPRegressor(RegressorMixin, GradientMixin, GPEstimator):
+class GPRegressor(RegressorMixin, GradientMixin, GuaranteedIntervals, ExplainedPredictions):
     """Gaussian-process regression from the k nearest neighbours, trained by leaving rows out.
 
     Parameters
@@ -196,7 +199,7 @@ class GPRegressor(RegressorMixin, GradientMixin, GPEstimator):
         """Append rows without training again: the predictions of a model of all rows with these hyper-parameters."""
         check_is_fitted(self)
         columns, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
-        self._append(self.encoder_.encode(columns)[kept], self._family.observe(y, weights, noise_variance=noise))
+        self._append(self.encoder_.encode(columns)[kept], self._family.observe(y, weights, noise_variance=noise), kept)
         return self
 
     def partial_fit(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
@@ -297,13 +300,36 @@ class GPRegressor(RegressorMixin, GradientMixin, GPEstimator):
         return loc, between * std[:, :, None] * std[:, None, :]
 
     def predict_interval(
-        self, X: Any, coverage: float = 0.9, uncertainty: str = "observation"
+        self, X: Any, coverage: float = 0.9, uncertainty: str = "observation", method: str = "predictive"
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper ends, (n,) or (n, P), of the central interval that holds that share of the probability."""
+        """Lower and upper ends, (n,) or (n, P), of intervals that hold the target with the probability `coverage`.
+
+        method : "predictive", the central interval of the predictive distribution, whose width follows the rows around;
+            "jackknife+" or "minmax", of one output, with a guarantee (Barber et al. 2021) instead of a distribution:
+            if training and new rows are exchangeable, a new target is inside with a probability of at least
+            1 - 2 (1 - coverage) or at least `coverage`, whatever the data and however wrong the model. "jackknife+"
+            covers about `coverage` in practice; "minmax" is wider. Both are about as wide everywhere.
+
+        The guarantee is for hyper-parameters that did not see the training rows, as after `update`. Where they were
+        learned on these rows it is approximate: few numbers learned on many rows change little without one of them. It
+        holds on average over training sets and new rows, not at each input. It takes 1 / (1 - coverage) - 1 training
+        rows; with fewer, ends are infinite. A row of weight two counts as two. Absolute residuals are ranked, not those
+        relative to a scale of their own.
+        """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage is {coverage!r}: expected a number between 0 and 1, for example 0.9.")
-        quantiles = self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2], uncertainty)
-        return quantiles[..., 0], quantiles[..., 1]
+        check_choice("method", method, INTERVALS)
+        if method == "predictive":
+            quantiles = self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2], uncertainty)
+            return quantiles[..., 0], quantiles[..., 1]
+        check_choice("uncertainty", uncertainty, ("observation", "latent"))
+        if uncertainty == "latent":
+            raise ValueError(
+                f"method is {method!r} and uncertainty 'latent': the guarantee is for observations, which can be left "
+                "out, not for the noise-free function. Use uncertainty='observation', or method='predictive'."
+            )
+        lower, upper = self._guaranteed(X, coverage, method)
+        return self._shaped(lower), self._shaped(upper)
 
     def predict_quantiles(self, X: Any, q: Any, uncertainty: str = "observation") -> np.ndarray:
         """Quantiles at the probabilities q: (n, len(q)), of outputs (n, P, len(q)); for a single q (n,) or (n, P)."""
@@ -363,6 +389,9 @@ class GPRegressor(RegressorMixin, GradientMixin, GPEstimator):
         mean, y = target.undo(predicted.loc), target.undo(self._family.values(observed))
         std = predicted.scale * target.scale * predictor.head.unit_std
         return LeftOutPredictions(*(self._shaped(part[self._places]) for part in (mean, std, y - mean)))
+
+    def _values(self, moments: Moments, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(self._target.undo(moments.mean))
 
     def _log_scores(self, predicted: Any, left_out: Observations) -> np.ndarray:
         """Of several outputs the mean over those that are there."""

@@ -1,0 +1,166 @@
+"""Predictions as they would be without single training rows, with the same parameters, scaling and site state.
+
+Without one of its k neighbours, a row is predicted from the k nearest of the others: the (k + 1)-th comes in. So k + 1
+neighbours are factorised, once, and all deletions follow (`conditional/deletions.py`). Rows that are no neighbours
+change nothing. Where all rows are neighbours, the factorisation of all of them serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from nearfield._threads import one_blas_thread
+from nearfield._types import Neighbourhood
+from nearfield.conditional.deletions import Influences, Without, influences, without_each
+from nearfield.model import Model
+from nearfield.prediction import Predictor
+from nearfield.rows import Rows, seen_by
+from nearfield.scaling import Scaling
+
+_BLOCK_NUMBERS = 2**17  # neighbours held at a time, over all rows of a block and all latent functions
+
+
+class Deleted(NamedTuple):
+    """Latent functions at b rows with all training rows, and without each of m of them; any other changes nothing.
+
+    ids: (b, m) rows that may be deleted; near: how many of them, the first, are neighbours when all rows are there;
+    mean, variance, quad: (b, C) with all rows;
+    weights: (b, C, m) kriging weights, by which targets less their means add up to the mean less its own;
+    without: mean, variance and quad (b, C, m) without each.
+    """
+
+    ids: np.ndarray
+    near: int
+    mean: np.ndarray
+    variance: np.ndarray
+    quad: np.ndarray
+    weights: np.ndarray
+    without: Without
+
+
+def deletions(predictor: Predictor, X: np.ndarray, scaling: Scaling, entire: bool) -> Iterator[tuple[slice, Deleted]]:
+    """For inputs X (n, d) in the user's units, block by block: which rows of X, and what deletions do to them.
+
+    entire: whether rows that stand for several observations are deleted as a whole; else they lose one, as in
+    `Sweeper.left_out`; that is for families that observe one thing at a row.
+    """
+    model = predictor.model
+    if model.covariance.matrix_rows > 1:
+        raise NotImplementedError("deletions of rows of outputs that depend on each other are not there.")
+    sites = _sites(model, predictor.rows)
+    rest = _nothing(sites) if entire else _rest(model, predictor.rows, sites)
+    width = min(predictor.k + 1, len(predictor.rows)) * model.family.latents
+    size = max(1, _BLOCK_NUMBERS // width)
+    for start in range(0, len(X), size):
+        block = slice(start, min(start + size, len(X)))
+        yield block, _deleted(predictor, scaling.apply(X[block]), sites, rest)
+
+
+class _Sites(NamedTuple):
+    """Targets less the mean and noises (n, C) of the rows; noises are infinite where nothing was observed, or left."""
+
+    targets: np.ndarray
+    noises: np.ndarray
+
+
+def _sites(model: Model, rows: Rows) -> _Sites:
+    found = model.family.sites(rows.observed, rows.state, model.parameters, model.scale2)
+    return _Sites(found.targets - model.mean.at(rows.inputs, model.parameters), found.noises)
+
+
+def _nothing(sites: _Sites) -> _Sites:
+    """What is left where rows are deleted as a whole."""
+    return _Sites(sites.targets, np.full(sites.noises.shape, np.inf))
+
+
+def _rest(model: Model, rows: Rows, sites: _Sites) -> _Sites:
+    """What is left of each row without one observation of it; infinite noises where it has one alone."""
+    left_out = rows.observations
+    if not np.array_equal(left_out.row, np.arange(len(rows))):
+        raise NotImplementedError(f"rows of the {model.family.name} family are observed more than once each.")
+    noises, several = np.full(sites.noises.shape, np.inf), np.flatnonzero(~left_out.alone)
+    targets = sites.targets.copy()
+    if several.size:
+        observed, state = seen_by(rows, model.family, several[:, None], left_out.take(several))
+        found = model.family.sites(observed, state, model.parameters, model.scale2)
+        noises[several] = found.noises[:, 0]
+        targets[several] = found.targets[:, 0] - model.mean.at(rows.inputs[several], model.parameters)
+    return _Sites(targets, noises)
+
+
+def _deleted(predictor: Predictor, query: np.ndarray, sites: _Sites, rest: _Sites) -> Deleted:
+    """Standardised inputs (b, d)."""
+    model, sweeper, n = predictor.model, predictor.sweeper, len(predictor.rows)
+    first = n if predictor.k >= n - 1 else predictor.k
+    if sweeper.whole(predictor.k):
+        with one_blas_thread():
+            few = every = _together(predictor, query)
+        ids = np.broadcast_to(np.arange(n), (len(query), n))
+    else:
+        ids = sweeper.index.query(model.coordinates(query) / sweeper.lengths, min(first + 1, n)).ids
+        few, every = _nearest(predictor, query, ids, first, sites)
+    noisier, further = _changes(ids, sites, rest, model.family.latents)
+    gone = without_each(every, np.where(np.isinf(noisier), noisier, 0.0), further)
+    fewer = without_each(few, np.where(np.isinf(noisier), 0.0, noisier), further)
+    # a row of which something is left stays the neighbour that it is, and no other comes in
+    without = Without(*(np.where(np.isinf(noisier), *parts) for parts in zip(gone, fewer, strict=True)))
+    for part, own in zip(without, (few.mean, few.variance, few.quad), strict=True):
+        part[..., first:] = own[..., None]  # it is no neighbour as long as all are there
+    scale2 = np.broadcast_to(model.scale2, (model.family.latents,))
+    level = np.broadcast_to(model.mean.at(query, model.parameters), few.mean.shape)
+    return Deleted(
+        ids,
+        min(first, ids.shape[1]),
+        few.mean + level,
+        few.variance * scale2,
+        few.quad / scale2,
+        few.beta,
+        Without(
+            without.mean + level[..., None], without.variance * scale2[:, None], without.quad / scale2[:, None]
+        ),
+    )  # fmt: skip
+
+
+def _changes(ids: np.ndarray, sites: _Sites, rest: _Sites, latents: int) -> tuple[np.ndarray, np.ndarray]:
+    """By how much noises and targets (b, C, m) of the neighbours grow with what is left of them."""
+    with np.errstate(invalid="ignore"):  # what was not observed: infinity less infinity
+        noisier = np.broadcast_to(rest.noises - sites.noises, (len(sites.noises), latents))
+    noisier = np.where(np.isnan(noisier), np.inf, noisier)
+    further = rest.targets - sites.targets
+    return noisier[ids].transpose(0, 2, 1), further[ids].transpose(0, 2, 1)
+
+
+def _nearest(
+    predictor: Predictor, query: np.ndarray, ids: np.ndarray, first: int, sites: _Sites
+) -> tuple[Influences, Influences]:
+    """Of the first neighbours ids (b, m) alone, and of all of them."""
+    model, p = predictor.model, predictor.model.parameters
+    own, lengths = model.covariance, model.covariance.lengths(p, False)
+    coordinates, located = model.coordinates(query), predictor.sweeper.located
+
+    def found(log_lengths: np.ndarray, targets: np.ndarray, noises: np.ndarray) -> tuple[Influences, Influences]:
+        near = Neighbourhood(coordinates, located, ids, targets[ids], noises[ids])
+        return influences(own.kernel, log_lengths, p["log_shape"], near, first)
+
+    if lengths.ndim == 1:
+        return found(lengths, sites.targets, sites.noises)
+    noises = np.broadcast_to(sites.noises, sites.targets.shape)
+    each = [found(lengths[c], sites.targets[:, c : c + 1], noises[:, c : c + 1]) for c in range(len(lengths))]
+    return _beside([few for few, _ in each]), _beside([every for _, every in each])
+
+
+def _together(predictor: Predictor, query: np.ndarray) -> Influences:
+    """Of all rows."""
+    found = predictor.sweeper.together.found
+    points = found.own.coordinates(found.values, query)
+    return _beside([part.influences(points) for part in found.parts])
+
+
+def _beside(parts: list[Influences]) -> Influences:
+    """Latent functions that were found one after the other."""
+    return (
+        parts[0] if len(parts) == 1 else Influences(*(np.concatenate(own, axis=1) for own in zip(*parts, strict=True)))
+    )

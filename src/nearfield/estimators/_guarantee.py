@@ -1,0 +1,48 @@
+"""Intervals with a guarantee: what `predict_interval` gives with method="jackknife+" and "minmax"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nearfield.conformal import METHODS, Errors
+from nearfield.deletions import deletions
+from nearfield.estimators._base import GPEstimator
+
+INTERVALS = ("predictive", *METHODS)
+
+
+class GuaranteedIntervals(GPEstimator):
+    """For an estimator of one real target, with left-out residuals `loo_` in its units."""
+
+    loo_: Any
+
+    def _guaranteed(self, X: Any, coverage: float, method: str) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper ends (n,) in the units of the target."""
+        X = self._inputs(X)
+        predictor, target = self._fit.predictor, self._target
+        if predictor.model.family.latents > 1:
+            raise ValueError(
+                f"method is {method!r}: intervals with a guarantee are for one output, and the model has "
+                f"{predictor.model.family.latents}. Fit one model for each output, or use method='predictive'."
+            )
+        if predictor.rows.groups is not None:
+            raise ValueError(
+                f"method is {method!r}: its guarantee is for rows that are left out one by one, and the model was "
+                "fitted with groups=, which are left out together. Use method='predictive', whose calibration follows "
+                "the groups, or fit without groups=."
+            )
+        errors: Errors = self._left_out(self._errors, "_left_out_errors")
+        lower, upper = np.empty(len(X)), np.empty(len(X))
+        for block, deleted in deletions(predictor, X, self._fit.inputs, entire=False):
+            moved = (deleted.without.mean[:, 0] - deleted.mean) * target.scale
+            mean = target.undo(deleted.mean[:, 0])
+            lower[block], upper[block] = METHODS[method](errors, coverage, mean, deleted.ids, moved)
+        return lower, upper
+
+    def _errors(self) -> Errors:
+        """Left-out absolute residuals of the observations, of which there is one at each row."""
+        observations = self._fit.predictor.rows.observations
+        first = np.unique(self._places, return_index=True)[1]  # the first given row of each observation
+        return Errors.of(np.abs(np.ravel(self.loo_.residual)[first]), observations.weights)
