@@ -144,7 +144,7 @@ def test_a_sill_that_means_nothing_is_told():
 def test_what_has_no_variogram(plane):
     model, X, y = plane
     for lags in (1.0, [[1.0]], [-1.0], [np.nan]):
-        with pytest.raises(ValueError, match="lags is .*none below zero"):
+        with pytest.raises(ValueError, match=r"lags is .*none below zero"):
             model.variogram(lags)
     for direction in ([0, 0], [1, 2, 3], [np.inf, 1]):
         with pytest.raises(ValueError, match="expected None, an angle in degrees, or 2 numbers"):

@@ -96,8 +96,8 @@ def test_warnings_say_what_was_done():
         quick(k=5).fit(X, y, sample_weight=np.full(40, 10))
     with pytest.warns(WeightsWarning, match="divided by its least value, 10: a row of weight 30 counts 3 times"):
         quick(k=5).fit(X, y, sample_weight=10 * (np.arange(40) % 3 + 1))
+    weights = np.linspace(1, np.pi, 40)
     with pytest.warns(WeightsWarning, match="sums to 1 and was scaled to sum to 40"):
-        weights = np.linspace(1, np.pi, 40)
         quick(k=5).fit(X, y, sample_weight=weights / weights.sum())
 
 
@@ -135,5 +135,5 @@ def test_wrong_weights_are_refused(bad):
     X, y = small(20)
     with pytest.raises(ValueError):
         quick(k=5).fit(X, y, sample_weight=np.r_[bad, np.ones(19)])
-    with pytest.raises(ValueError, match="non-zero|zero for every row"):
+    with pytest.raises(ValueError, match=r"non-zero|zero for every row"):
         quick(k=5).fit(X, y, sample_weight=np.zeros(20))

@@ -247,8 +247,11 @@ class CountDistribution:
     ) -> NDArray[np.int64]:
         """One draw of each row (n,), or draws of shape `size`, whose last axis is n."""
         rng = np.random.default_rng(random_state)
-        noise = rng.standard_normal(self.latent_mean.shape if size is None else size)
-        return self.family.draw(self.latent_mean + self.latent_std * noise, rng)
+        return self.given_normals(rng.standard_normal(self.latent_mean.shape if size is None else size), rng)
+
+    def given_normals(self, z: Array, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draws of the counts (.., n) given latent functions z (.., n) standard deviations above their mean."""
+        return self.family.draw(self.latent_mean + self.latent_std * z, rng)
 
     def crps_rows(self, y: ArrayLike) -> Array:
         """Continuous ranked probability score of each row (n,): sum over counts x of (cdf(x) - 1[x >= y])^2."""

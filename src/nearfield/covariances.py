@@ -86,6 +86,18 @@ class Centred(ABC):
         """Slopes by the noises, the diagonal of K: -alpha beta, beta^2 and -alpha^2."""
 
 
+class Kernels(NamedTuple):
+    """Latent functions, from first to last, of a kernel of scale one or of mixtures of some: what they have in common.
+
+    log_lengths: (Q, d). mixing: (P, Q), of mixed ones; (1, 1), of ones, where they do not depend on each other.
+    """
+
+    first: int
+    last: int
+    log_lengths: np.ndarray
+    mixing: np.ndarray
+
+
 class Covariance(ABC):
     """How C latent functions vary over d inputs."""
 
@@ -176,6 +188,10 @@ class Covariance(ABC):
         earlier: the first of them with the same parameters, which are then extended.
         """
         raise NotImplementedError(f"{type(self).__name__} has no closed form of all rows at once.")
+
+    @abstractmethod
+    def kernels(self, parameters: Parameters) -> list[Kernels]:
+        """The kernels, in the order of the latent functions that each is of; those of coordinates, not of features."""
 
     def _shared(self, kernels: tuple[int, ...]) -> dict[str, Parameter]:
         low, high = (math.log(bound) for bound in self.kernel.bounds)
@@ -302,6 +318,9 @@ class Shared(Covariance):
     def after(self, shared: Parameters) -> dict[str, np.ndarray]:
         return {name: shared[name] for name in self.parameters()}
 
+    def kernels(self, parameters: Parameters) -> list[Kernels]:
+        return [Kernels(0, self.latents, parameters["log_lengths"][None], np.ones((1, 1)))]
+
     def condition(
         self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
     ) -> Centred:
@@ -370,6 +389,10 @@ class PerLatent(Covariance):
         lengths = np.tile(shared["log_lengths"], (self.latents, 1))
         scales = np.broadcast_to(shared["log_scale"], (self.scales,)).copy()
         return {"log_lengths": lengths, **self._start(shared), "log_scale": scales}
+
+    def kernels(self, parameters: Parameters) -> list[Kernels]:
+        each = enumerate(parameters["log_lengths"])
+        return [Kernels(c, c + 1, lengths[None], np.ones((1, 1))) for c, lengths in each]
 
     def condition(
         self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool
@@ -483,6 +506,9 @@ class Mixed(Covariance):
     def scale_slopes(self, parameters: Parameters, by_log_scale: np.ndarray) -> dict[str, np.ndarray]:
         w = parameters["mixing"]
         return {"mixing": (by_log_scale / self.scale2(parameters))[:, None] * w}
+
+    def kernels(self, parameters: Parameters) -> list[Kernels]:
+        return [Kernels(0, self.latents, parameters["log_lengths"], parameters["mixing"])]
 
     def condition(
         self, parameters: Parameters, neighbourhood: Neighbourhood, ks: np.ndarray | None, differentiate: bool

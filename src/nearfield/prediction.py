@@ -10,9 +10,10 @@ import numpy as np
 
 from nearfield.calibration import FREE, all_rows
 from nearfield.model import Model
-from nearfield.moments import Moments
+from nearfield.moments import Moments, joined
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
+from nearfield.simulation import Joint, joint
 from nearfield.sweep import Sweeper, can_be_whole
 
 _BLOCK_ROWS = 8192
@@ -65,6 +66,15 @@ class Predictor:
             if between is not None:
                 between[block] = moments.covariance
         return answer, between
+
+    def moments(self, X: np.ndarray, scaling: Scaling) -> Moments:
+        """Moments (n, C) of new inputs (n, d) in the user's units."""
+        blocks = range(0, len(X), _BLOCK_ROWS)
+        return joined([self._sweeper.new(scaling.apply(X[b : b + _BLOCK_ROWS]), self.k) for b in blocks])
+
+    def jointly(self, X: np.ndarray, scaling: Scaling, moments: Moments) -> Joint:
+        """How the latent functions at new inputs (n, d) in the user's units, with these moments, vary together."""
+        return joint(self._sweeper, self.k, scaling.apply(X), moments.variance)
 
     def left_out(self) -> Any:
         """Predictions for every observation from the others."""

@@ -66,4 +66,4 @@ def largest_lag(inputs: ChartedScaling, rows: np.ndarray) -> float:
     """The diagonal of the box around the coordinates of standardised rows (n, m), in their units."""
     turned = list(inputs.chart.turned)
     sides = np.ptp(rows[:, turned], axis=0) * inputs.scale[turned]
-    return float(min(np.linalg.norm(sides), inputs.chart.most_lag))
+    return min(float(np.linalg.norm(sides)), inputs.chart.most_lag)

@@ -15,6 +15,7 @@ from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, Self, names_of
 from nearfield.estimators._class_weights import class_weights, is_weight, packed_weights, unpacked_weights
 from nearfield.estimators._explain import ExplainedPredictions
+from nearfield.estimators._joint import JointClasses
 from nearfield.estimators._sets import PredictionSets
 from nearfield.estimators._targets import target_labels
 from nearfield.families import FAMILIES, Family, Observations, names_for
@@ -33,7 +34,7 @@ class LeftOutClasses(NamedTuple):
     log_score: np.ndarray
 
 
-class GPClassifier(ClassifierMixin, PredictionSets, ExplainedPredictions):
+class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredictions):
     """Gaussian-process classification from the k nearest neighbours, trained by leaving rows out.
 
     Labels may be of any type that numpy can sort. Rows with equal inputs are kept as one, with a count for each class.

@@ -16,6 +16,7 @@ from nearfield.estimators._base import DEFAULTS, DEPRECATED, Self, names_of
 from nearfield.estimators._explain import ExplainedPredictions
 from nearfield.estimators._gradients import GradientMixin
 from nearfield.estimators._guarantee import INTERVALS, GuaranteedIntervals
+from nearfield.estimators._joint import JointRegression
 from nearfield.estimators._targets import target_numbers
 from nearfield.families import FAMILIES, Observations, names_for
 from nearfield.families.outputs import OUTPUTS
@@ -42,7 +43,7 @@ class LeftOutPredictions(NamedTuple):
     residual: np.ndarray
 
 
-class GPRegressor(RegressorMixin, GradientMixin, GuaranteedIntervals, ExplainedPredictions):
+class GPRegressor(RegressorMixin, JointRegression, GradientMixin, GuaranteedIntervals, ExplainedPredictions):
     """Gaussian-process regression from the k nearest neighbours, trained by leaving rows out.
 
     Parameters
@@ -281,15 +282,16 @@ class GPRegressor(RegressorMixin, GradientMixin, GuaranteedIntervals, ExplainedP
     ) -> Any:
         """Means (n,), with `return_std` also standard deviations (n,); of several outputs (n, P).
 
-        return_cov : also the covariances (n, P, P) between the outputs of each row, instead of standard deviations.
+        return_cov : also covariances, instead of standard deviations: of one output those between rows (n, n), for up
+            to 5,000 of them; of several outputs those between the outputs of each row (n, P, P).
         uncertainty : "observation", of a new measurement, noise included; or "latent", of the noise-free function.
         """
         check_is_fitted(self)
         check_choice("uncertainty", uncertainty, ("observation", "latent"))
         if return_std and return_cov:
             raise ValueError("return_std and return_cov are both True: the covariances hold the standard deviations.")
-        if return_cov and self._several_outputs is False:
-            raise ValueError("return_cov is the covariance between outputs, but y had one: use return_std.")
+        if return_cov and not self._several_outputs:
+            return self._joint_covariance(X, uncertainty)
         loc, scale, between = self._located(X, uncertainty, joint=return_cov)
         if not (return_std or return_cov):
             return self._shaped(loc)
