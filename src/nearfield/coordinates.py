@@ -118,6 +118,10 @@ class Chart(ABC):
     def away(self, direction: np.ndarray, lags: np.ndarray) -> np.ndarray:
         """Differences (l, p) between the coordinates of two places so far apart (l,) along a unit vector."""
 
+    def ground(self, points: np.ndarray) -> np.ndarray:
+        """How much ground (q,) points (q, p), evenly spread in the columns, stand for; zero where there is none."""
+        return np.ones(len(points))
+
     def slopes(self, features: np.ndarray, by: np.ndarray) -> np.ndarray:
         """Slopes (n, d) by features (n, d) from those by what they become, (n, m): the chain rule."""
         return self._round_slopes(features, self._turned(by, self.rotation.T))
@@ -219,6 +223,10 @@ class LonLat(Chart):
         if size >= _SPREAD_OUT:
             origin = (float(np.arctan2(y, x)) / DEGREE, float(np.arctan2(z, np.hypot(x, y))) / DEGREE)
         return replace(self, origin=origin)
+
+    def ground(self, points: np.ndarray) -> np.ndarray:
+        lat = points[:, 1]
+        return np.where(np.abs(lat) < _MOST_LAT, np.cos(DEGREE * lat), 0.0)
 
     def _points(self, features: np.ndarray) -> np.ndarray:
         """Points (n, 3) on the unit sphere: x to (0, 0), y to (90, 0), z to the north pole.

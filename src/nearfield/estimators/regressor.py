@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, Self, names_of
+from nearfield.estimators._blocks import BlockAverages
 from nearfield.estimators._explain import ExplainedPredictions
 from nearfield.estimators._gradients import GradientMixin
 from nearfield.estimators._guarantee import INTERVALS, GuaranteedIntervals
-from nearfield.estimators._joint import JointRegression
 from nearfield.estimators._targets import target_numbers
 from nearfield.families import FAMILIES, Observations, names_for
 from nearfield.families.outputs import OUTPUTS
@@ -43,7 +43,7 @@ class LeftOutPredictions(NamedTuple):
     residual: np.ndarray
 
 
-class GPRegressor(RegressorMixin, JointRegression, GradientMixin, GuaranteedIntervals, ExplainedPredictions):
+class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedIntervals, ExplainedPredictions):
     """Gaussian-process regression from the k nearest neighbours, trained by leaving rows out.
 
     Parameters
