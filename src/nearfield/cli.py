@@ -216,6 +216,8 @@ def fit(
     with user_errors(), located(table, dialect, places):
         estimator.fit(parts.columns, y, **parts.beside, **together)
     estimator._described = own.to_json()
+    if places is not None:
+        estimator._renumber(places - 1, total)
     remarks += [f"{n:,} odd cells of column {name!r} are taken as missing." for name, n in parts.columns.odd.items()]
     for remark in filter(None, [] if quiet else remarks):
         print(f"nearfield: note: {remark}", file=sys.stderr)
@@ -242,6 +244,9 @@ def predict(
     out: Annotated[Path | None, typer.Option(help=f"{TABLES}; CSV to standard output if omitted or '-'.")] = None,
     coverage: Annotated[float | None, typer.Option(help="Probability of the interval from lower to upper.")] = None,
     quantiles: Annotated[str | None, typer.Option(help="Further quantiles, such as 0.05,0.5,0.95.")] = None,
+    explain: Annotated[
+        int | None, typer.Option(help="So many training rows that matter most, with weight and change.", min=1)
+    ] = None,
     keep: Annotated[list[str] | None, typer.Option(help="A column to copy to the output; may be repeated.")] = None,
     sep: Sep = None,
     decimal: Decimal = None,
@@ -253,6 +258,7 @@ def predict(
 
     Of several targets, the columns of each begin with its name.
     """
+    from nearfield.cli_report import explanations
     from nearfield.table import check_writable, column_names, located, require_columns, write_blocks
 
     levels = parse_quantiles(quantiles)
@@ -272,6 +278,8 @@ def predict(
         if encoder.target.predicts == "label" and (coverage is not None or levels):
             option = "--quantiles" if coverage is None else "--coverage"
             raise UserError(f"{option} is for numbers, but {model} predicts classes: leave it out.")
+        if explain is not None and len(encoder.target.names) > 1:
+            raise UserError(f"--explain is for one target, but {model} predicts several: leave it out.")
         with write_blocks(destination) as write:
             for block, x, first_row in blocks(table, dialect, encoder, block_rows, kept, progress=shown):
                 with located(table, dialect):
@@ -279,6 +287,7 @@ def predict(
                 report = report or saved.report()
                 with user_errors():
                     columns = report.predictions(x, beside, coverage, levels)
+                    columns |= {} if explain is None else explanations(report.model, x, beside, explain)
                 write(_joined(block.select(kept), columns))
 
 

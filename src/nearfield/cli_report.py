@@ -255,6 +255,18 @@ def _summaries(
     return found | {f"q{level:g}": dist.ppf(level) for level in levels}
 
 
+def explanations(model: Any, x: np.ndarray, given: Given, n_neighbours: int) -> dict[str, Any]:
+    """Columns with the training rows that matter most to each of x (m, d): the first row of their table is 1."""
+    found = model.explain(Features(x), n_neighbours, **given)
+    columns: dict[str, Any] = {}
+    for place in range(n_neighbours):
+        parts = (part[:, place].tolist() for part in (found.neighbours + 1, found.weights, found.changes))
+        there = found.neighbours[:, place] >= 0
+        for name, values in zip(("neighbour", "weight", "change"), parts, strict=True):
+            columns[f"{name}_{place + 1}"] = [value if own else None for value, own in zip(values, there, strict=True)]
+    return columns
+
+
 def _average(scores: Sequence[Any]) -> dict[str, float]:
     """The mean of each score over the targets that were there."""
     each = [target.as_dict() for target in scores if target.n]
