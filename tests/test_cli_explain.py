@@ -21,29 +21,26 @@ def run(capsys):
 def table(n: int = 40) -> pa.Table:
     rng = np.random.default_rng(0)
     x = rng.standard_normal(n)
-    y = np.sin(x) + 0.05 * rng.standard_normal(n)
+    y = np.sin(3 * x)
     gaps = [None if i % 4 == 0 else value for i, value in enumerate(y)]
     return pa.table({"x": x, "z": rng.standard_normal(n), "y": gaps, "label": np.where(y > 0, "up", "down")})
 
 
 def test_neighbours_are_rows_of_the_training_table(run, tmp_path):
     rows, model = write(tmp_path / "rows.csv", table()), tmp_path / "model"
-    with short_training():
-        assert run("fit", rows, "--target", "y", "--drop", "label", "--out", model, "--quiet").code == 0
+    assert run("fit", rows, "--target", "y", "--drop", "label", "--out", model, "--quiet").code == 0
     result = run("predict", model, rows, "--explain", 3)
     assert result.code == 0, result.err
     found = list(csv.DictReader(io.StringIO(result.out)))
     assert [name for name in found[0] if name.startswith(("neighbour", "weight", "change"))] == [
         f"{name}_{place}" for place in (1, 2, 3) for name in ("neighbour", "weight", "change")
     ]
-    for i, row in enumerate(found):
-        numbers = [int(row[f"neighbour_{place}"]) - 1 for place in (1, 2, 3)]
-        assert all(number % 4 for number in numbers)  # rows without a target are no neighbours
-        if i % 4:
-            assert i in numbers  # a row with a target is its own neighbour
+    numbers = np.array([[int(row[f"neighbour_{place}"]) - 1 for place in (1, 2, 3)] for row in found])
+    assert (numbers % 4 > 0).all()  # rows without a target are no neighbours
+    own = np.flatnonzero(np.arange(40) % 4)  # without noise, a row with a target is the neighbour that matters most
+    assert np.mean(numbers[own, 0] == own) > 0.8
     estimator = GPRegressor.load(model)
-    data = table().select(["x", "z"]).to_pandas() if hasattr(pa.Table, "to_pandas") else None
-    wanted = estimator.explain(data, 3)
+    wanted = estimator.explain(table().select(["x", "z"]).to_pandas(), 3)
     np.testing.assert_allclose([float(row["weight_1"]) for row in found], wanted.weights[:, 0], rtol=1e-12)
     np.testing.assert_array_equal([int(row["neighbour_2"]) for row in found], wanted.neighbours[:, 1] + 1)
     np.testing.assert_allclose([float(row["change_3"]) for row in found], wanted.changes[:, 2], rtol=1e-12)
