@@ -16,7 +16,7 @@ from experiments.accuracy.table import Wanted
 
 ROOT = Path(accuracy.__file__).parents[2]
 PUBLIC = {"nearfield", "nearfield.metrics", "nearfield.counts", "nearfield.datasets", "nearfield.atomic"}
-STEPS = {"step", "lmc_step", "class_step", "warp_step", "search"}  # these time what is inside
+STEPS = {"step", "lmc_step", "class_step", "warp_step", "search", "restricted"}  # these time what is inside
 
 
 # --- what may be imported -------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def unbalanced(n=150):
     return X, np.where(X[:, 0] + rng.standard_normal(n) > 1.5, "yes", "no")
 
 
-@pytest.mark.parametrize("asked", ["balanced", {"no": 1.0, "yes": 5.0}, {"yes": 3}])
+@pytest.mark.parametrize("asked", ["balanced", {"no": 1.0, "yes": 5.3}, {"yes": 2.5}])  # whole ratios would be counts
 def test_class_weights_are_those_of_scikit_learn_at_the_same_total(asked, tmp_path):
     X, y = unbalanced()
     weights = compute_sample_weight(asked, y)
