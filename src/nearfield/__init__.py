@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nearfield.copied import CopiesWarning
     from nearfield.encoding import TableEncoder
     from nearfield.estimators import GPClassifier, GPCountRegressor, GPRegressor, TrainingRowsWarning
     from nearfield.persistence import ModelFileError
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "CopiesWarning",
     "GPClassifier",
     "GPCountRegressor",
     "GPRegressor",
@@ -23,6 +25,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CopiesWarning": "nearfield.copied",
     "GPClassifier": "nearfield.estimators",
     "GPCountRegressor": "nearfield.estimators",
     "GPRegressor": "nearfield.estimators",

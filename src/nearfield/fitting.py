@@ -96,12 +96,16 @@ class Fit:
 
 @dataclass(frozen=True)
 class Watch:
-    """How a fit is watched over: the seed that was asked for, one that was drawn, a checkpoint, a progress bar."""
+    """How a fit is watched over: the seed that was asked for, one that was drawn, a checkpoint, a progress bar.
+
+    near_copies: whether to look for them, and to say it if there are many.
+    """
 
     asked_seed: int | None = None
     drawn_seed: int = 0
     checkpoint: str | os.PathLike[str] | None = None
     verbose: bool | None = None  # None: on terminals
+    near_copies: bool = True
 
 
 def fit(
@@ -211,6 +215,7 @@ class _Learner:
         if doubted is not None and not doubted.all():
             self.sound = np.flatnonzero(~doubted[rows.observations.row])
         self.checkpoint: Checkpoint | None = None
+        self.near_copies = watch.near_copies and rows.groups is None
         self.seed = watch.drawn_seed if watch.asked_seed is None else watch.asked_seed
         self.warps, self.shrinks = _warps(rows, settings.warp), settings.metric == "learned"
 
@@ -299,7 +304,8 @@ class _Learner:
         )
         model, rows, progress = self._trained(model, schedule, name)
         sweeper, k = Sweeper(model, rows), settings.k
-        if rows.groups is None and bool(model.noise.any()):
+        if self.near_copies and bool(model.noise.any()):
+            self.near_copies = False  # said once
             _warn_of_copies(sweeper)
         few = n if n <= EXACT_ROWS else _SETTLING_K
         state, _ = sweeper.settled(min(few, k) if isinstance(k, int) else few)

@@ -142,36 +142,53 @@ class Joined(NamedTuple):
     row: np.ndarray
 
 
-def join_equal(family: Family, inputs: np.ndarray, observed: Observed, groups: np.ndarray | None = None) -> Joined:
+class Equal(NamedTuple):
+    """Hashes (n,) of rows, the first row (m,) of each kind, in their order, and the number (n,) of each row's kind."""
+
+    hashes: np.ndarray
+    first: np.ndarray
+    labels: np.ndarray
+
+
+def equal_rows(inputs: np.ndarray, key: np.ndarray) -> Equal:
+    """Which rows have the same inputs (n, d) and the same key (n, e). The two are put together only if some have."""
+    parts = [_number(order_key(part)) for part in (inputs, key)]
+    hashes = order_key(np.ascontiguousarray(np.stack(parts, axis=1)))
+    if len(np.unique(hashes)) == len(inputs):
+        return Equal(hashes, np.arange(len(inputs)), np.arange(len(inputs)))
+    found = find_equal_rows(np.concatenate([inputs, key], axis=1))
+    labels = np.empty(len(inputs), dtype=np.int64)
+    labels[found.members] = np.repeat(np.arange(len(found)), np.diff(found.starts))
+    return Equal(hashes, found.first, labels)
+
+
+def join_equal(
+    family: Family, inputs: np.ndarray, observed: Observed, groups: np.ndarray | None = None, ordered: bool = False
+) -> Joined:
     """Equal rows as one that counts as often: equal inputs (n, d), group and observed arrays, but for additive ones.
 
     A row of weight two and the same row given twice are then the same to the last bit, and so is every fit of them: in
-    a table that has either, rows are put in an order that depends on what they hold alone. Others stay as they are.
+    a table that has either, rows are put in an order that depends on what they hold alone. Others stay as they are,
+    unless they are to be ordered too.
     """
     keys = [values.reshape(len(inputs), -1) for name, values in observed.items() if name not in family.additive]
     keys += [] if groups is None else [groups[:, None]]
     key = np.concatenate([np.asarray(part, dtype=np.float64) for part in keys] or [np.zeros((len(inputs), 1))], axis=1)
-    hashes = order_key(np.ascontiguousarray(np.stack([_number(order_key(inputs)), _number(order_key(key))], axis=1)))
-    whole = np.arange(len(inputs))
-    if len(np.unique(hashes)) == len(inputs):
-        first, row = whole, whole
-    else:
-        equal = find_equal_rows(np.concatenate([inputs, key], axis=1))
-        first, row = equal.first, np.empty(len(inputs), dtype=np.int64)
-        row[equal.members] = np.repeat(np.arange(len(equal)), np.diff(equal.starts))
+    equal = equal_rows(inputs, key)
+    first, row = equal.first, equal.labels
     summed = {name: values[first] for name, values in observed.items()}
     if len(first) < len(inputs):
         for name in family.additive:
             summed[name] = np.zeros_like(summed[name])
             np.add.at(summed[name], row, observed[name])
     labels = None if groups is None else groups[first]
-    if (family.weight(summed) == 1).all():
+    if not ordered and (family.weight(summed) == 1).all():
         return Joined(inputs[first], summed, labels, row)
-    order = np.argsort(hashes[first], kind="stable")
+    order = np.argsort(equal.hashes[first], kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    ordered = {name: values[order] for name, values in summed.items()}
-    return Joined(inputs[first[order]], ordered, None if labels is None else labels[order], place[row])
+    turned = {name: values[order] for name, values in summed.items()}
+    return Joined(inputs[first[order]], turned, None if labels is None else labels[order], place[row])
 
 
 def _number(hashes: np.ndarray) -> np.ndarray:

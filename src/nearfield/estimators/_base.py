@@ -21,6 +21,7 @@ from nearfield.columns import Columns, Features, SomeRows
 from nearfield.coordinates import Chart
 from nearfield.encoding import TableEncoder, columns_of
 from nearfield.encoding_race import best_encoding, few_levels_apart
+from nearfield.estimators._copies import CountedCopies, TrainingTable
 from nearfield.estimators._maps import Maps
 from nearfield.families import FAMILIES, Family, Observations, Observed
 from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
@@ -68,7 +69,7 @@ class TrainingRowsWarning(UserWarning):
     """The file that was saved contains the training rows."""
 
 
-class GPEstimator(Maps, BaseEstimator):
+class GPEstimator(Maps, CountedCopies, BaseEstimator):
     """Common ground of the estimators; not an estimator itself. Their arguments are listed in each, as scikit-learn
     wants it."""
 
@@ -137,27 +138,20 @@ class GPEstimator(Maps, BaseEstimator):
         check_choice("predictive", self.predictive, ("calibrated", "plain"))
         raise AssertionError
 
-    def _learn(
-        self,
-        X: np.ndarray,
-        observed: Observed,
-        family: Family,
-        settings: Settings,
-        groups: np.ndarray | None = None,
-        kept: np.ndarray | None = None,
-    ) -> None:
-        """Fit validated inputs X (n, d) and what was observed there, in the user's units, and take the fit over.
+    def _learn(self, table: TrainingTable, family: Family, settings: Settings) -> None:
+        """Fit validated training rows, in the user's units, and take the fit over.
 
-        kept: which of the rows that the user gave these are; None: all. Equal rows are joined before anything is
-        computed, and wild values are tamed.
+        Equal rows are joined before anything is computed, and wild values are tamed.
         """
+        X, observed, kept = table.X, table.observed, table.kept
         chart = self._chart_of(X, hasattr(self, "feature_names_in_"))
         drawn = int(check_random_state(self.random_state).randint(2**31))
-        watch = Watch(drawn if is_int(self.random_state) else None, drawn, self.checkpoint, self.verbose)
-        rows = join_equal(family, X, observed, groups)
+        asked = drawn if is_int(self.random_state) else None
+        watch = Watch(asked, drawn, self.checkpoint, self.verbose, not (table.auto or table.told))
+        rows = join_equal(family, X, observed, table.groups, ordered=table.auto)
         settings = replace(_clamp_k(settings, len(rows.inputs)), warp=self._bendable(chart))
         settings = replace(settings, **self._drifting(chart))
-        given = Given(self.encoder_.feature_names, self._target_names, kept, self._first_row)
+        given = Given(self.encoder_.feature_names, self._target_names, table.own, self._first_row)
         inputs, target, doubted = tame_rows(family, rows, X, observed, given)
         self._target = family.target_scaling(target)
         unit = 1.0 if self._target is None else self._target.scale
@@ -168,7 +162,10 @@ class GPEstimator(Maps, BaseEstimator):
             unit=unit, groups=rows.groups, n_rows=len(X), doubted=doubted, chart=chart,
         )  # fmt: skip
         self._places = family.places(rows.row, observed, rows.observed)
-        self._given = None if kept is None or kept.all() else np.append(np.flatnonzero(kept), len(kept))
+        if table.distinct is not None:
+            self._places = self._places[table.distinct.own]
+            fit = replace(fit, summary=replace(fit.summary, rows=len(self._places)))
+        self._given = None if kept.all() else np.append(np.flatnonzero(kept), len(kept))
         self._adopt(fit)
         self.__dict__.pop("_described", None)
         self.extra_: dict[str, Any] = {}

@@ -167,7 +167,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         family = self._made(self._chosen(len(self.classes_)), len(self.classes_))
         self.class_weight_: np.ndarray = class_weights(self.class_weight, self.classes_, labels, weights)
         observed = family.observe(labels, weights * self.class_weight_[labels])
-        self._learn(self._encoded(columns, kept, family, observed, settings), observed, family, settings, kept=kept)
+        self._learn(self._table(columns, kept, family, observed, settings), family, settings)
         return self
 
     def _chosen(self, classes: int) -> type[Family]:

@@ -140,7 +140,7 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions):
         self._target_names = names_of(y)
         self._given_names = [name for name, value in (("exposure", exposure), ("trials", trials)) if value is not None]
         columns, observed, kept = self._validated_rows(family, X, y, sample_weight, exposure, trials, reset=True)
-        self._learn(self._encoded(columns, kept, family, observed, settings), observed, family, settings, kept=kept)
+        self._learn(self._table(columns, kept, family, observed, settings), family, settings)
         return self
 
     def update(

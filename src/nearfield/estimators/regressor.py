@@ -24,10 +24,7 @@ from nearfield.fitting import Fit
 from nearfield.heads.outputs import joint_scores
 from nearfield.model_file import pack_scaling, unpack_scaling
 from nearfield.moments import Moments
-from nearfield.neighbours import build_index
-from nearfield.neighbours.copies import near_copies
 from nearfield.objectives import OBJECTIVES, ORDERINGS
-from nearfield.rows import Joined, join_equal
 from nearfield.scaling import Scaling
 from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_text
 
@@ -190,10 +187,9 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         if self.objective != "loo" and not family.exact_sites:
             raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
         _warn_of_constants(y)
-        observed = family.observe(y, weights, noise_variance=noise)
-        X = self._encoded(columns, kept, family, observed, settings)
-        together = None if groups is None else _groups(groups, kept, join_equal(family, X, observed))
-        self._learn(X, observed, family.with_rows(observed), settings, together, kept)
+        observed = family.observe(y, self._counted(weights, groups), noise_variance=noise)
+        table = self._table(columns, kept, family, observed, settings, groups)
+        self._learn(table, family.with_rows(observed), settings)
         return self
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
@@ -454,24 +450,6 @@ def _warn_of_constants(y: np.ndarray) -> None:
             which = "the target" if y.ndim == 1 else f"output {p}"
             then = "every prediction will be that value" if y.ndim == 1 else "there is nothing to learn about it"
             warnings.warn(f"{which} is constant ({np.nanmin(column):g}): {then}.", stacklevel=3)
-
-
-def _groups(groups: Any, kept: np.ndarray, rows: Joined) -> np.ndarray:
-    """Numbers (n,) of the groups of the rows that were joined, those of `kept` among the rows that came.
-
-    Equal rows are in one group: a row twice is a row of weight two, which is left out with its group as a whole.
-    """
-    if isinstance(groups, str):
-        check_choice("groups", groups, ("auto",))
-        points = Scaling.of(rows.inputs, np.ones(len(rows.inputs))).apply(rows.inputs)
-        return near_copies(build_index(points), points)[rows.row]
-    labels = np.asarray(groups)
-    if labels.shape != kept.shape:
-        raise ValueError(f"groups has shape {labels.shape}: expected {kept.shape}, a label for each row, or 'auto'.")
-    numbers = np.unique(labels[kept], return_inverse=True)[1].reshape(-1)
-    if numbers.size > 1 and numbers.max() == 0:
-        raise ValueError("groups has one label for all rows: no row would be left to predict another from.")
-    return np.asarray(numbers, dtype=np.int64)
 
 
 def _plain(value: np.ndarray) -> Any:

@@ -234,6 +234,9 @@ class Family(ABC):
     # --- what is observed -------------------------------------------------------------------------------------------
     arrays: Mapping[str, tuple[int, ...]]
     """names of the observed arrays, and the dimensions that each has behind the rows'"""
+    repeats: bool = False
+    """whether an input that is observed again is often observed alike, as labels and counts are, so that equal rows are
+    no sign of a copy"""
     additive: tuple[str, ...] = ("weight",)
     """those of which an observation takes its part away when it is left out"""
 

@@ -44,6 +44,7 @@ class Classes(Family):
     task = "classification"
     estimator = "GPClassifier"
     kind = "label"
+    repeats = True
     auxiliaries = tuple(SITES)
     scores = ClassScores
     patient = losses_vanish = True

@@ -67,6 +67,7 @@ class Counts(Family):
 
     estimator = "GPCountRegressor"
     kind = "count"
+    repeats = True
     auxiliaries = SITES
     patient = True
     scale_spread = 2.0  # far from all rows the expected count is exp(scale^2 / 2) times the usual one
