@@ -21,11 +21,13 @@ from nearfield.columns import Columns, Features, SomeRows
 from nearfield.coordinates import Chart
 from nearfield.encoding import TableEncoder, columns_of
 from nearfield.encoding_race import best_encoding, few_levels_apart
+from nearfield.estimators._left_out import Leaving, listed_buffer, unlisted_buffer
 from nearfield.estimators._maps import Maps
 from nearfield.families import FAMILIES, Family, Observations, Observed
 from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
 from nearfield.importance import shuffled_losses
 from nearfield.kernels import find_kernel
+from nearfield.leaving import ALONE, LeftOut
 from nearfield.means import MEANS
 from nearfield.migration import NEWEST, migrated
 from nearfield.model_file import pack, unpack
@@ -68,7 +70,7 @@ class TrainingRowsWarning(UserWarning):
     """The file that was saved contains the training rows."""
 
 
-class GPEstimator(Maps, BaseEstimator):
+class GPEstimator(Maps, Leaving, BaseEstimator):
     """Common ground of the estimators; not an estimator itself. Their arguments are listed in each, as scikit-learn
     wants it."""
 
@@ -143,18 +145,18 @@ class GPEstimator(Maps, BaseEstimator):
         observed: Observed,
         family: Family,
         settings: Settings,
-        groups: np.ndarray | None = None,
+        left_out: LeftOut = ALONE,
         kept: np.ndarray | None = None,
     ) -> None:
         """Fit validated inputs X (n, d) and what was observed there, in the user's units, and take the fit over.
 
-        kept: which of the rows that the user gave these are; None: all. Equal rows are joined before anything is
-        computed, and wild values are tamed.
+        left_out: groups and times of the rows. kept: which of the rows that the user gave these are; None: all. Equal
+        rows are joined before anything is computed, and wild values are tamed.
         """
         chart = self._chart_of(X, hasattr(self, "feature_names_in_"))
         drawn = int(check_random_state(self.random_state).randint(2**31))
         watch = Watch(drawn if is_int(self.random_state) else None, drawn, self.checkpoint, self.verbose)
-        rows = join_equal(family, X, observed, groups)
+        rows = join_equal(family, X, observed, left_out.groups, left_out.times)
         settings = replace(_clamp_k(settings, len(rows.inputs)), warp=self._bendable(chart))
         settings = replace(settings, **self._drifting(chart))
         given = Given(self.encoder_.feature_names, self._target_names, kept, self._first_row)
@@ -165,23 +167,26 @@ class GPEstimator(Maps, BaseEstimator):
         family = family.with_rows(own)
         fit = fitting.fit(
             inputs, own, family, settings, watch,
-            unit=unit, groups=rows.groups, n_rows=len(X), doubted=doubted, chart=chart,
+            unit=unit, left_out=self._leaving(rows, chart), n_rows=len(X), doubted=doubted, chart=chart,
         )  # fmt: skip
-        self._places = family.places(rows.row, observed, rows.observed)
+        self._places, self._clock = family.places(rows.row, observed, rows.observed), left_out.clock
         self._given = None if kept is None or kept.all() else np.append(np.flatnonzero(kept), len(kept))
         self._adopt(fit)
         self.__dict__.pop("_described", None)
         self.extra_: dict[str, Any] = {}
 
-    def _append(self, X: np.ndarray, observed: Observed, kept: np.ndarray) -> None:
-        """Take validated rows, those `kept` of the rows that came, into the fit; threads wait for each other."""
+    def _append(self, X: np.ndarray, observed: Observed, kept: np.ndarray, times: np.ndarray | None = None) -> None:
+        """Take validated rows, those `kept` of the rows that came, into the fit; threads wait for each other.
+
+        times: of all rows that came, where those of the fit have some.
+        """
         with _lock_of(self):
             old, X = self._fit, self._checked_places(X)
             family = old.predictor.model.family
             observed = family.standardised(observed, self._target)
             family.check(observed)
-            rows = join_equal(family, X, observed)
-            fit = old.extended(rows.inputs, rows.observed, len(X))
+            rows = join_equal(family, X, observed, times=None if times is None else times[kept])
+            fit = old.extended(rows.inputs, rows.observed, len(X), rows.times)
             places = family.places(rows.row, observed, rows.observed) + len(old.predictor.rows.observations)
             if self._given is not None or not kept.all():
                 *before, total = self._row_numbers().tolist()
@@ -260,7 +265,13 @@ class GPEstimator(Maps, BaseEstimator):
         return weights, counting(given)
 
     def _encoded(
-        self, columns: Columns, kept: np.ndarray, family: Family, observed: Observed, settings: Settings
+        self,
+        columns: Columns,
+        kept: np.ndarray,
+        family: Family,
+        observed: Observed,
+        settings: Settings,
+        left_out: LeftOut = ALONE,
     ) -> np.ndarray:
         """Features (n, m) of those training rows that are kept, which were observed; the encoder is learned."""
         some = columns if kept.all() else SomeRows(columns, kept)
@@ -272,7 +283,7 @@ class GPEstimator(Maps, BaseEstimator):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", TableWarning)  # said already
                 features.append(encoders[1].learn(some, *target))
-        best = best_encoding(features, family, observed, settings) if len(features) > 1 else 0
+        best = best_encoding(features, family, observed, settings, left_out) if len(features) > 1 else 0
         self._encoder = encoders[best]
         return features[best]
 
@@ -372,6 +383,7 @@ class GPEstimator(Maps, BaseEstimator):
         parameters["warp"] = bent if isinstance(bent, bool) else [features[e] for e in bent]
         parameters["categorical_features"] = _listed(self.categorical_features)
         parameters["coordinates"], parameters["drift"] = _listed(self.coordinates), _listed(self.drift)
+        parameters["buffer"] = listed_buffer(self.buffer)
         likelihood = self.likelihood if self.likelihood == "auto" else self._family.likelihood  # that of the fit
         own = {
             "estimator": {
@@ -379,7 +391,12 @@ class GPEstimator(Maps, BaseEstimator):
                 "parameters": {**parameters, "likelihood": likelihood, "predictive": self.summary_.predictive},
                 "columns": None if names is None else [str(name) for name in names],
             },
-            "target": {**target, "names": self._target_names, "weighting": list(self._weighting)},
+            "target": {
+                **target,
+                "names": self._target_names,
+                "weighting": list(self._weighting),
+                **self._packed_clock(),
+            },
             "table": {**self.encoder_.to_json(), **self.__dict__.get("_described", {})},
             "extra": {"kept": self.extra_ if extra is None else extra},
         }
@@ -445,6 +462,8 @@ def restored(cls: type[Self], version: int, header: dict[str, Any], arrays: dict
     model._target_names = list(map(str, names)) if isinstance(names, list) else None
     model._weighting = _unpacked_weighting(target.get("weighting", list(Weighting())))
     model._unpack_target(target, arrays, fit)
+    model.buffer = unlisted_buffer(model.buffer)
+    model._unpack_clock(target, fit)
     model._adopt(fit)
     _, extra = section(header, "extra", NEWEST["extra"])
     model.extra_ = require(extra, "kept", dict)
