@@ -228,7 +228,6 @@ FIT_MISTAKES = [
     ("x,y\n1,2\n", ["--target", "y", "--groups", "w"], ["The column of --groups is not in the table: 'w'"]),
     ("x,y\n1,2\n", ["--target", "y", "--groups", "y"], ["--groups is 'y', which is a target"]),
     ("x,g,y\n1,a,2\n1,,3\n", ["--target", "y", "--groups", "g"], ["'g', of groups, has '(missing)' in row 2"]),
-    ("x,y\n1,a\n2,b\n", ["--target", "y", "--groups", "auto"], ["--groups goes with a regression"]),
     ("x,y\n1,2\n", ["--target", "y", "--k", "many"], ["--k is 'many'"]),
     ("x,y\n1,2\n", ["--target", "y", "--k", "0"], ["--k is '0'"]),
     ("x,y\n1,2\n", [], ["--target"]),

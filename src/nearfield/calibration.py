@@ -135,7 +135,7 @@ def _tried(
     if isinstance(k, int):
         return tried(np.array([k])), {}, "as asked for"
     every, top = candidate_ks(n_others, matrix_rows, model.family.own_factors), all_rows(matrix_rows)
-    together = sweeper.whole(n_others)
+    together = sweeper.whole(n_others) and sweeper.rows.in_blocks
     if n_others <= top or (together and n_others < EXACT_ROWS):
         return tried(np.array([max(n_others, 1)])), {}, "all other rows"
     if together:

@@ -7,7 +7,6 @@ not at all. The model is imported when a command needs it, so that help and most
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import sys
@@ -25,9 +24,11 @@ from nearfield.cli_arguments import (
     bent_columns,
     check_apart,
     check_between,
+    check_leave_out,
     check_meaning,
     check_targets,
     likelihoods,
+    parse_buffer,
     parse_coordinates,
     parse_k,
     parse_quantiles,
@@ -130,6 +131,22 @@ def fit(
             metavar="auto|COLUMN",
         ),
     ] = None,
+    leave_out: Annotated[
+        str | None, typer.Option(help="one, or past: left-out rows are predicted from earlier ones.")
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with the time of a row, for --leave-out past; it is a feature too.", metavar="COLUMN"
+        ),
+    ] = None,
+    buffer: Annotated[
+        str | None,
+        typer.Option(
+            help="Distance within which rows do not see each other when they are left out.",
+            metavar="NUMBER|COLUMN:NUMBER,..",
+        ),
+    ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column not to use; may be repeated.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Kernel, as in GPRegressor.")] = None,
     metric: Annotated[str | None, typer.Option(help="learned, or plain: Matern 5/2, nothing bent or shrunk.")] = None,
@@ -161,18 +178,19 @@ def fit(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and warnings only.")] = False,
 ) -> None:
     """Fit a model to a table and write it to one file. The file contains the training rows."""
-    from nearfield.reading import group_labels, training_table
+    from nearfield.reading import group_labels, time_values, training_table
     from nearfield.table import check_writable, located, read_table, require_columns
     from nearfield.target_cells import with_target
 
     dialect = dialect_of(sep, decimal, encoding, na)
     check_meaning(dates, odd_cells)
-    neighbours, on_map = parse_k(k), parse_coordinates(coordinates)
+    neighbours, on_map, apart = parse_k(k), parse_coordinates(coordinates), parse_buffer(buffer)
     options = {"exposure": exposure, "trials": trials}
     given = {what: column for what, column in options.items() if column is not None}
     check_targets(target, outputs, task, likelihood, given)
     if groups in target:
         raise UserError(f"--groups is {groups!r}, which is a target; a column of labels, or auto, is expected.")
+    check_leave_out(leave_out, time, target)
     asked, family = parse_task(task, likelihood, given)
     for path in (out, checkpoint):
         if path is not None:
@@ -185,13 +203,14 @@ def fit(
         rows, places = with_target(rows, target[0])
     unused = [*(drop or ()), *([groups] if groups not in (None, "auto") else [])]
     with located(table, dialect, places):
-        together = {} if groups is None else {"groups": group_labels(rows, groups)}
+        together: dict[str, Any] = {} if groups is None else {"groups": group_labels(rows, groups)}
+        if time is not None:
+            require_columns([time], rows.column_names, "The column of --time")
+            together["times"] = time_values(rows, time, dates, odd_cells) if time in unused else time
         parts = training_table(
             rows, target, unused, task=asked, likelihood=family, given=given, dates=dates, odd=odd_cells
         )
     own = parts.target
-    if together and not _takes_groups(own.estimator):
-        raise UserError(f"--groups goes with a regression, not with {own.task}: leave it out.")
     y, n = own.as_labels(parts.y), int(own.known(parts.y).sum())
     settings = _settings(own, predictive, outputs)
     remarks = [own.remark(y)] if task == "auto" and likelihood is None else []
@@ -206,6 +225,8 @@ def fit(
         mean=mean,
         drift=drift or None,
         coordinates=on_map,
+        leave_out=leave_out,
+        buffer=apart,
         k=neighbours,
         random_state=seed,
         checkpoint=checkpoint,
@@ -365,12 +386,6 @@ def _estimator(name: str, **settings: Any) -> Any:
 
     with user_errors():
         return ESTIMATORS[name](**{name: value for name, value in settings.items() if value is not None})
-
-
-def _takes_groups(name: str) -> bool:
-    from nearfield.estimators import ESTIMATORS
-
-    return "groups" in inspect.signature(ESTIMATORS[name].fit).parameters
 
 
 def _settings(target: Target | Targets, predictive: str | None, outputs: str | None) -> dict[str, Any]:

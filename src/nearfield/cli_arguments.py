@@ -52,6 +52,33 @@ def parse_coordinates(text: str | None) -> str | list[str] | dict[str, list[str]
     return {kind: columns} if kind else columns
 
 
+def parse_buffer(text: str | None) -> float | dict[str, float] | None:
+    """A distance, or distances by column from COLUMN:NUMBER,COLUMN:NUMBER; None if it was not given."""
+    if text is None:
+        return None
+    try:
+        if ":" not in text:
+            return float(text)
+        pairs = [part.rpartition(":") for part in text.split(",")]
+        return {name.strip(): float(distance) for name, _, distance in pairs}
+    except ValueError:
+        raise UserError(
+            f"--buffer is {text!r}; a distance, or distances in columns such as x:10,y:10, is expected."
+        ) from None
+
+
+def check_leave_out(leave_out: str | None, time: str | None, targets: list[str]) -> None:
+    """Raise UserError unless --leave-out past and --time come together, the time being no target."""
+    if leave_out not in (None, "one", "past"):
+        raise UserError(f"--leave-out is {leave_out!r}; one or past is expected.")
+    if leave_out == "past" and time is None:
+        raise UserError("--leave-out past needs --time: the column with the time of each row.")
+    if leave_out != "past" and time is not None:
+        raise UserError("--time goes with --leave-out past: add it, or leave --time out.")
+    if time in targets:
+        raise UserError(f"--time is {time!r}, which is a target; a column of times is expected.")
+
+
 def check_targets(
     targets: list[str], outputs: str | None, task: str, likelihood: str | None, given: Mapping[str, str]
 ) -> None:

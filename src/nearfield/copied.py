@@ -51,9 +51,9 @@ class Copies:
     times: np.ndarray
 
     @classmethod
-    def of(cls, family: Family, inputs: np.ndarray, observed: Observed, groups: np.ndarray | None = None) -> Copies:
-        """Those among inputs (n, d), whatever else tells rows apart, with what was observed there and groups (n,)."""
-        parts = [*observed.values(), *([] if groups is None else [groups])]
+    def of(cls, family: Family, inputs: np.ndarray, observed: Observed, *labels: np.ndarray | None) -> Copies:
+        """Those among inputs (n, d) with what was observed there, and labels (n,) of groups and times, if any."""
+        parts = [*observed.values(), *(part for part in labels if part is not None)]
         key = np.concatenate([np.asarray(part, dtype=np.float64).reshape(len(inputs), -1) for part in parts], axis=1)
         row = equal_rows(inputs, key).labels
         found = cls(row, np.bincount(row))

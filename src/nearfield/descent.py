@@ -139,9 +139,13 @@ def descend(model: Model, rows: Rows, iterations: int, shift: Shift = MappingPro
 
 
 def joint_share(model: Model, rows: Rows) -> float:
-    """The share of the joint density in the score. Rows of a group are not independent: their density says nothing."""
-    exact = model.family.exact_sites and rows.groups is None
-    return 1 / (1 + (len(rows) / RARE) ** 2) if exact else 0.0
+    """The share of the joint density in the score. Rows of a group are not independent: their density says nothing.
+
+    The densities of rows given those before them are the joint density: where there are times, nothing else counts.
+    """
+    if not model.family.exact_sites or rows.groups is not None:
+        return 0.0
+    return 1.0 if rows.times is not None else 1 / (1 + (len(rows) / RARE) ** 2)
 
 
 def loss_of(model: Model, rows: Rows) -> tuple[float, dict[str, np.ndarray], int]:

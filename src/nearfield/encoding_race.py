@@ -16,6 +16,7 @@ from nearfield import fitting
 from nearfield.encoding import TableEncoder
 from nearfield.families import Family, Observed
 from nearfield.fitting import Settings, Watch
+from nearfield.leaving import ALONE, LeftOut
 from nearfield.rows import join_equal
 
 _FEWEST_ROWS = 500  # with fewer, means of levels are mostly noise
@@ -31,17 +32,30 @@ def few_levels_apart(encoder: TableEncoder, n: int, settings: Settings) -> bool:
     return some and n >= _FEWEST_ROWS and settings.structure != "mixed" and settings.objective == "loo"
 
 
-def best_encoding(candidates: Sequence[np.ndarray], family: Family, observed: Observed, settings: Settings) -> int:
-    """The number of the features (n, ..) from which left-out rows are predicted best."""
+def best_encoding(
+    candidates: Sequence[np.ndarray], family: Family, observed: Observed, settings: Settings, left_out: LeftOut = ALONE
+) -> int:
+    """The number of the features (n, ..) from which left-out rows are predicted best.
+
+    left_out: their groups and times; a buffer is in terms of the features, and not looked at.
+    """
     n = len(candidates[0])
     some = np.sort(np.random.default_rng(0).permutation(n)[:_ROWS])
     own = {name: values[some] for name, values in observed.items()}
-    return int(np.argmin([_loss(features[some], family, own, settings) for features in candidates]))
+    labels = [None if part is None else part[some] for part in (left_out.groups, left_out.times)]
+    return int(np.argmin([_loss(features[some], family, own, settings, *labels) for features in candidates]))
 
 
-def _loss(inputs: np.ndarray, family: Family, observed: Observed, settings: Settings) -> float:
+def _loss(
+    inputs: np.ndarray,
+    family: Family,
+    observed: Observed,
+    settings: Settings,
+    groups: np.ndarray | None,
+    times: np.ndarray | None,
+) -> float:
     """Mean negative log score of left-out rows after a short fit."""
-    rows = join_equal(family, inputs, observed)
+    rows = join_equal(family, inputs, observed, groups, times)
     own = family.standardised(rows.observed, family.target_scaling(rows.observed))
     family = family.with_rows(own)
     if family.constant(own):
@@ -50,5 +64,6 @@ def _loss(inputs: np.ndarray, family: Family, observed: Observed, settings: Sett
     short = replace(settings, k=k, max_steps=min(_STEPS, settings.max_steps), warp=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit = fitting.fit(rows.inputs, own, family, short, Watch(0, 0, None, False))
+        left_out = LeftOut(rows.groups, rows.times)
+        fit = fitting.fit(rows.inputs, own, family, short, Watch(0, 0, None, False), left_out=left_out)
     return float(fit.summary.left_out["nll"])

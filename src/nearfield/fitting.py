@@ -22,6 +22,7 @@ from nearfield.descent import Descent
 from nearfield.families import Family, Observed
 from nearfield.folds import outer_moments
 from nearfield.kernels import find_kernel
+from nearfield.leaving import ALONE, LeftOut
 from nearfield.means import find_mean
 from nearfield.model import Model
 from nearfield.neighbours.copies import copied_share
@@ -86,9 +87,12 @@ class Fit:
     inputs: Scaling
     summary: Summary
 
-    def extended(self, X: np.ndarray, observed: Observed, n_rows: int) -> Fit:
-        """The fit with more rows, n_rows of them as they were given; nothing is learned from these."""
-        more = Rows.of(self.predictor.model.family, self.inputs.apply(X), observed)
+    def extended(self, X: np.ndarray, observed: Observed, n_rows: int, times: np.ndarray | None = None) -> Fit:
+        """The fit with more rows, n_rows of them as they were given; nothing is learned from these.
+
+        times: theirs (n,), where the rows of the fit have some.
+        """
+        more = Rows.of(self.predictor.model.family, self.inputs.apply(X), observed, times=times)
         s = self.summary
         summary = replace(s, rows=s.rows + n_rows, appended=s.appended + n_rows)
         return Fit(self.predictor.extended(more), self.inputs, summary)
@@ -116,25 +120,27 @@ def fit(
     watch: Watch,
     *,
     unit: float | np.ndarray = 1.0,
-    groups: np.ndarray | None = None,
+    left_out: LeftOut = ALONE,
     n_rows: int | None = None,
     doubted: np.ndarray | None = None,
     chart: Chart | None = None,
 ) -> Fit:
     """Fit X (n, d) and what was observed there, all finite; `unit` is what one of the target's is to users, of several
-    outputs (P,). `n_rows` is how many rows the user gave, where equal ones were joined. Rows that are `doubted` (n,)
-    are learned from, but left-out scores are those of the others. chart: of the columns that are coordinates.
+    outputs (P,). left_out: what rows are left out with. `n_rows` is how many rows the user gave, where equal ones were
+    joined. Rows that are `doubted` (n,) are learned from, but left-out scores are those of the others. chart: of the
+    columns that are coordinates.
     """
     began = time.perf_counter()
     if settings.metric == "plain":
         settings = replace(settings, kernel="matern52" if settings.kernel == "auto" else settings.kernel, warp=False)
     family.check(observed)
     inputs = _standardisation(X, family.weight(observed), chart)
-    rows = Rows.of(family, inputs.apply(X), observed, groups)
+    rows = left_out.rows(family, X, observed, inputs)
+    left_out.refuse_blind(rows)
     if isinstance(inputs, ChartedScaling):
         with one_blas_thread():
             inputs = _turned(inputs, X, rows, family, settings)
-        rows = Rows.of(family, inputs.apply(X), observed, groups)
+        rows = left_out.rows(family, X, observed, inputs)
     n = len(rows) if n_rows is None else n_rows
     _warn_of_few_rows(n, int((inputs.scale != IGNORED).sum()))
     with one_blas_thread():
@@ -151,11 +157,12 @@ def fit(
         seconds=time.perf_counter() - began,
         k=choice.k,
         k_reason=choice.reason,
-        left_out_rows=min(learned.sound, _LEFT_OUT_ROWS),
+        left_out_rows=learned.scored,
         left_out=learned.calibrated.scores,
         jittered=progress.jittered,
         rejected=progress.rejected,
         mean=settings.mean,
+        leaving=left_out.described(),
     )
     return Fit(Predictor(learned.model, learned.rows, choice.k, choice.head), inputs, summary)
 
@@ -201,7 +208,7 @@ class _Learned:
     calibrated: Calibrated
     progress: Progress
     most_steps: int
-    sound: int  # observations that may be scored
+    scored: int  # left-out observations
 
 
 class _Learner:
@@ -215,7 +222,7 @@ class _Learner:
         if doubted is not None and not doubted.all():
             self.sound = np.flatnonzero(~doubted[rows.observations.row])
         self.checkpoint: Checkpoint | None = None
-        self.near_copies = watch.near_copies and rows.groups is None
+        self.near_copies = watch.near_copies and rows.hidden is None
         self.seed = watch.drawn_seed if watch.asked_seed is None else watch.asked_seed
         self.warps, self.shrinks = _warps(rows, settings.warp), settings.metric == "learned"
 
@@ -226,7 +233,8 @@ class _Learner:
             self.seed = self.checkpoint.seed(self.watch.asked_seed, self.watch.drawn_seed)
         self.rng = np.random.default_rng(self.seed)
         sample, counted = _sample(self.rng, self.rows.observations.weights[self.sound])
-        self.sample = self.sound[sample], counted
+        seeing = self.rows.seeing(self.sound[sample])
+        self.sample = self.sound[sample[seeing]], counted[seeing]
         learned = self._mixed(family) if self.settings.structure == "mixed" else self._one(family, self._alone(family))
         if self.checkpoint is not None:
             self.checkpoint.remove()
@@ -287,7 +295,7 @@ class _Learner:
                 progress.rejected += one.progress.rejected
         progress.jittered += found.jittered
         most = sum(one.most_steps for one in every)
-        return _Learned(kept.model, kept.sweeper.rows, found, progress, most, len(self.sound))
+        return _Learned(kept.model, kept.sweeper.rows, found, progress, most, len(self.sample[0]))
 
     def _initial(self, family: Family, covariance: Covariance) -> Model:
         level = family.initial_mean(self.rows.observed)
@@ -300,7 +308,7 @@ class _Learner:
             settings = replace(settings, max_steps=most_steps)
         matrix_rows, n = model.covariance.matrix_rows, len(self.rows)
         schedule = schedule_for(
-            settings, n, family.patient, matrix_rows, family.own_factors, _exactly(model, n, settings)
+            settings, n, family.patient, matrix_rows, family.own_factors, _exactly(model, self.rows, settings)
         )
         model, rows, progress = self._trained(model, schedule, name)
         sweeper, k = Sweeper(model, rows), settings.k
@@ -313,8 +321,8 @@ class _Learner:
 
     def _calibrated(self, trained: _Trained, sample: np.ndarray, counted: np.ndarray) -> Calibrated:
         calibrated, outer, sweeper = self.settings.predictive == "calibrated", None, trained.sweeper
-        rows, n = sweeper.rows, len(sweeper.rows)
-        exact = _exactly(sweeper.model, n, self.settings) == "all" and trained.progress.steps > 0
+        rows = sweeper.rows
+        exact = _exactly(sweeper.model, rows, self.settings) == "all" and trained.progress.steps > 0
         few = rows.observations.weights.sum() < _FOLDED_ROWS * _varying(rows.inputs)
         if calibrated and exact and few:
             outer = outer_moments(sweeper.model, rows, self.rng)
@@ -353,13 +361,15 @@ def _warps(rows: Rows, warp: bool | tuple[int, ...]) -> Warps:
     return Warps.of(rows.inputs, weights, allowed)
 
 
-def _exactly(model: Model, n: int, settings: Settings) -> str:
-    """Whether all rows are left out by one factorisation: "all", of a "sample" to begin with, or "" of none."""
+def _exactly(model: Model, rows: Rows, settings: Settings) -> str:
+    """Whether all rows are left out by one factorisation: "all"; of a "sample" to begin with; of all to "begin" with,
+    where each row is then left out with others of its own; or "" of none."""
     if model.family.state_learned or model.covariance.matrix_rows > 1 or settings.objective != "loo":
         return ""
+    n, few = len(rows), "sample" if model.family.exact_sites else ""
     if n <= EXACT_ROWS and (not isinstance(settings.k, int) or settings.k >= n - 1):
-        return "all"
-    return "sample" if model.family.exact_sites else ""
+        return "all" if rows.in_blocks else "begin" if few else ""
+    return few
 
 
 def schedule_for(
@@ -388,7 +398,7 @@ def schedule_for(
     batches = tuple(Stage(*stage) for stage in zip(rates, ks, shares, strict=True) if stage[2] > 0)
     stages: tuple[Advancing, ...] = batches
     if exact:
-        descents = _descents(n, settings.max_steps, exact == "all")
+        descents = _descents(n, settings.max_steps, exact in ("all", "begin"))
         first = (batches[0],) if n <= MOST_WHOLE else _raced(batches[0])
         stages = descents if exact == "all" else (*descents, *first, *batches[1:])
     return Schedule(stages, settings.batch_size, every, patience=2.0 if patient else 0.0)
@@ -417,7 +427,8 @@ def _fingerprint(family: Family, rows: Rows, settings: Settings) -> str:
     """Of everything that a fit depends on, but for the seed."""
     described = {**asdict(settings), "family": family.name, **family.described()}
     digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
-    parts = {"inputs": rows.inputs, **rows.observed} | ({} if rows.groups is None else {"groups": rows.groups})
+    hiding = {"groups": rows.groups, "times": rows.times, "buffer": rows.buffer}
+    parts = {"inputs": rows.inputs, **rows.observed, **{name: of for name, of in hiding.items() if of is not None}}
     for name, part in sorted(parts.items()):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(part).data)

@@ -71,7 +71,8 @@ def pack(fit: Fit) -> tuple[Header, Arrays]:
     }
     arrays = {"rows.inputs": rows.inputs, "rows.state": rows.state}
     arrays |= {f"observed.{name}": values for name, values in rows.observed.items()}
-    arrays |= {} if rows.groups is None else {"rows.groups": rows.groups}
+    hiding = {"groups": rows.groups, "times": rows.times, "buffer": rows.buffer}
+    arrays |= {f"rows.{name}": values for name, values in hiding.items() if values is not None}
     arrays |= {f"parameter.{name}": value for name, value in model.parameters.items()}
     warps = model.covariance.warps
     if len(warps):
@@ -140,7 +141,11 @@ def _rows(arrays: Arrays, family: Family) -> Rows:
         family.check_state(state)
     except ValueError as error:
         raise ModelFileError(f"its array 'rows.state' does not make sense ({error})") from error
-    return Rows(inputs, observed, state, family.observations(observed), _groups(arrays, n))
+    times = _array(arrays, "rows.times", (n,)) if "rows.times" in arrays else None
+    return Rows(
+        inputs, observed, state, family.observations(observed), _groups(arrays, n),
+        times=times, buffer=_buffer(arrays, inputs.shape[1]),
+    )  # fmt: skip
 
 
 def _groups(arrays: Arrays, n: int) -> np.ndarray | None:
@@ -150,6 +155,15 @@ def _groups(arrays: Arrays, n: int) -> np.ndarray | None:
     if groups.shape != (n,) or groups.min() < 0:
         raise ModelFileError(f"its array 'rows.groups' has shape {groups.shape}; expected {(n,)}, none below zero")
     return groups
+
+
+def _buffer(arrays: Arrays, d: int) -> np.ndarray | None:
+    if "rows.buffer" not in arrays:
+        return None
+    buffer = _array(arrays, "rows.buffer", None)
+    if buffer.shape[1] != d or not len(buffer):
+        raise ModelFileError(f"its array 'rows.buffer' has shape {buffer.shape}; expected some rows of {d} columns")
+    return buffer
 
 
 def _model(fields: Header, family: Family, arrays: Arrays, d: int) -> Model:

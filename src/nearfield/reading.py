@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from nearfield.arrow_columns import ArrowColumns, named
 from nearfield.cells import Floats, refuse, texts
-from nearfield.column_values import MISSING, TableError, TableWarning
+from nearfield.column_values import DAY, MISSING, TableError, TableWarning
 from nearfield.encoding import TableEncoder, Tally
 from nearfield.forms import Form
 from nearfield.table import require_columns
@@ -75,7 +75,7 @@ def training_table(
 
 
 def group_labels(table: pa.Table, groups: str) -> str | np.ndarray:
-    """What `GPRegressor.fit` takes as groups: the word auto, or a number (n,) for each label in the column `groups`."""
+    """What the estimators take as groups: the word auto, or a number (n,) for each label in the column `groups`."""
     if groups == "auto":
         return groups
     require_columns([groups], table.column_names, "The column of --groups")
@@ -83,6 +83,22 @@ def group_labels(table: pa.Table, groups: str) -> str | np.ndarray:
     labels = texts(table.column(groups), label)
     refuse(labels, pc.equal(labels, MISSING), label, 1, "a label")
     return np.asarray(labels.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False))
+
+
+def time_values(table: pa.Table, time: str, dates: str | None, odd: str) -> np.ndarray:
+    """What the estimators take as times, of a column that is no feature: dates, or numbers (n,), NaN where missing."""
+    require_columns([time], table.column_names, "The column of --time")
+    columns = ArrowColumns(table.select([time]), dates=dates, odd=odd)
+    kind = columns.kind(time)
+    if kind == "text":
+        raise TableError(f"Column {time!r}, of times, holds text: dates or numbers are expected.")
+    values: np.ndarray = columns.read(time, kind, columns.form(time))
+    if kind != "date":
+        return values
+    there = np.isfinite(values)
+    found = np.full(len(values), np.datetime64("NaT"), dtype="datetime64[us]")
+    found[there] = np.round(values[there] * DAY).astype(np.int64).astype("datetime64[us]")
+    return found
 
 
 @dataclass(frozen=True)

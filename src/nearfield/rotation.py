@@ -12,7 +12,7 @@ sample of their own, clearly prefer them. What follows knows nothing of all this
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.optimize
@@ -120,7 +120,7 @@ def _moved(rows: Rows, places: tuple[int, ...], shears: np.ndarray) -> Rows:
     """The rows with their coordinates sheared."""
     inputs = rows.inputs.copy()
     inputs[:, places] = rows.inputs[:, places] @ _matrix(shears, len(places)).T
-    return Rows(inputs, rows.observed, rows.state, rows.observations, rows.groups)
+    return replace(rows, inputs=inputs, features=None)
 
 
 def _sheared_optimum(model: Model, rows: Rows, places: tuple[int, ...]) -> tuple[Model, np.ndarray]:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nearfield.families import Family, Observations, Observed, taken
+from nearfield.moments import NEAR
 from nearfield.neighbours import EqualRows, find_equal_rows, order_key
-from nearfield.neighbours.restricted import Hidden
+from nearfield.neighbours.restricted import Hidden, RestrictedIndex
 from nearfield.warps import Warps
 
 
@@ -29,8 +30,10 @@ class Features(NamedTuple):
 class Rows:
     """Inputs (n, d), what was observed there by name, and the family's site state (n, A).
 
-    `observations` are what can be left out. Rows of the same group (n,), where there are groups, are left out together.
-    `features` are those of the rows that are about to be neighbours in training.
+    `observations` are what can be left out. Rows of the same group (n,), where there are groups, are left out together;
+    where there are times (n,), a row is left out together with all that are not earlier; and where there is a buffer
+    (p, d), with all that are no farther away than 1 once it has been applied to inputs. `features` are those of the
+    rows that are about to be neighbours in training.
     """
 
     inputs: np.ndarray
@@ -39,12 +42,23 @@ class Rows:
     observations: Observations
     groups: np.ndarray | None = None
     features: Features | None = None
+    times: np.ndarray | None = None
+    buffer: np.ndarray | None = None
 
     @classmethod
-    def of(cls, family: Family, inputs: np.ndarray, observed: Observed, groups: np.ndarray | None = None) -> Rows:
+    def of(
+        cls,
+        family: Family,
+        inputs: np.ndarray,
+        observed: Observed,
+        groups: np.ndarray | None = None,
+        times: np.ndarray | None = None,
+        buffer: np.ndarray | None = None,
+    ) -> Rows:
         """Rows about which nothing is known yet."""
         inputs = np.ascontiguousarray(inputs, dtype=np.float64)
-        return cls(inputs, observed, family.initial_state(observed), family.observations(observed), groups)
+        state, observations = family.initial_state(observed), family.observations(observed)
+        return cls(inputs, observed, state, observations, groups, times=times, buffer=buffer)
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -54,16 +68,35 @@ class Rows:
         """Which rows have equal inputs."""
         return find_equal_rows(self.inputs)
 
-    @property
+    @cached_property
     def hidden(self) -> Hidden | None:
-        """What left-out rows may not be predicted from, beside themselves."""
-        return None if self.groups is None else Hidden(self.groups)
+        """What left-out rows may not be predicted from; None: nothing but themselves."""
+        if self.groups is None and self.in_blocks:
+            return None
+        return Hidden(self.groups, self.times, None if self.buffer is None else _spots(self.inputs, self.buffer))
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether rows are left out alone or in groups that share nothing, so that one factorisation serves all."""
+        return self.times is None and self.buffer is None
+
+    def seeing(self, which: np.ndarray) -> np.ndarray:
+        """Which of the observations `which` (b,) see enough to tell how well others are predicted, (b,).
+
+        The first rows in time, or rows with nearly nothing beyond the buffer, are predicted as if nothing were known.
+        Those that see less than half as much as is usual, of the nearest NEAR rows, do not count; nor do those that see
+        nothing.
+        """
+        if self.in_blocks or self.hidden is None:
+            return np.ones(len(which), dtype=np.bool_)
+        row = self.observations.row[which]
+        seen = RestrictedIndex(self.inputs, self.hidden).query(self.inputs[row], NEAR, row).ids >= 0
+        return enough(seen.sum(axis=1))
 
     def with_state(self, state: np.ndarray) -> Rows:
         """The same rows with another site state."""
         other = replace(self, state=state)
-        if "equal" in vars(self):
-            vars(other)["equal"] = self.equal  # the inputs are the same
+        vars(other).update({name: vars(self)[name] for name in _FOUND if name in vars(self)})  # the inputs are the same
         return other
 
     def featured(self, warps: Warps, ids: np.ndarray) -> Rows:
@@ -81,7 +114,7 @@ class Rows:
         return replace(self, features=Features(warps.features(self.inputs[there]), place))
 
     def __getstate__(self) -> dict[str, object]:
-        kept = {name: value for name, value in vars(self).items() if name != "equal"}  # is found again
+        kept = {name: value for name, value in vars(self).items() if name not in _FOUND}  # they are found again
         return {**kept, "features": None}
 
     def sample(self, which: np.ndarray, family: Family) -> Rows:
@@ -89,11 +122,17 @@ class Rows:
         if len(which) == len(self):
             return self
         observed = taken(self.observed, which)
-        groups = None if self.groups is None else self.groups[which]
-        return Rows(self.inputs[which], observed, self.state[which], family.observations(observed), groups)
+        groups, times = (None if part is None else part[which] for part in (self.groups, self.times))
+        return Rows(
+            self.inputs[which], observed, self.state[which], family.observations(observed), groups,
+            times=times, buffer=self.buffer,
+        )  # fmt: skip
 
     def followed_by(self, more: Rows, family: Family) -> Rows:
-        """These rows and then more; those are a group of their own each, where there are groups."""
+        """These rows and then more; those are a group of their own each, where there are groups.
+
+        Where there are times, those have some, too.
+        """
         observed = {name: np.concatenate([values, more.observed[name]]) for name, values in self.observed.items()}
         groups = self.groups
         if groups is not None:
@@ -101,7 +140,27 @@ class Rows:
         inputs, state = (
             np.concatenate([getattr(self, name), getattr(more, name)]) for name in ("inputs", "state")
         )  # fmt: skip
-        return Rows(inputs, observed, state, family.observations(observed), groups)
+        times = None if self.times is None or more.times is None else np.concatenate([self.times, more.times])
+        return Rows(
+            inputs, observed, state, family.observations(observed), groups, times=times, buffer=self.buffer
+        )  # fmt: skip
+
+
+_FOUND = ("equal", "hidden")
+
+
+def enough(seen: np.ndarray) -> np.ndarray:
+    """Whether rows (b,) that see so many of the nearest NEAR others (b,) see enough; see `Rows.seeing`."""
+    return np.asarray(seen >= max(1.0, np.ceil(np.median(seen) / 2))) if len(seen) else np.zeros(0, dtype=np.bool_)
+
+
+def _spots(inputs: np.ndarray, buffer: np.ndarray) -> np.ndarray:
+    """Inputs (n, d) where the buffer (p, d) sees them, (n, p); summed term by term, the same bits for any rows."""
+    found = np.zeros((len(inputs), len(buffer)))
+    for axis, weights in enumerate(buffer):
+        for column in np.flatnonzero(weights).tolist():
+            found[:, axis] += weights[column] * inputs[:, column]
+    return found
 
 
 def without(observed: Observed, ids: np.ndarray, left_out: Observations, additive: tuple[str, ...]) -> Observed:
@@ -140,6 +199,7 @@ class Joined(NamedTuple):
     observed: dict[str, np.ndarray]
     groups: np.ndarray | None
     row: np.ndarray
+    times: np.ndarray | None = None
 
 
 class Equal(NamedTuple):
@@ -163,16 +223,22 @@ def equal_rows(inputs: np.ndarray, key: np.ndarray) -> Equal:
 
 
 def join_equal(
-    family: Family, inputs: np.ndarray, observed: Observed, groups: np.ndarray | None = None, ordered: bool = False
+    family: Family,
+    inputs: np.ndarray,
+    observed: Observed,
+    groups: np.ndarray | None = None,
+    times: np.ndarray | None = None,
+    ordered: bool = False,
 ) -> Joined:
-    """Equal rows as one that counts as often: equal inputs (n, d), group and observed arrays, but for additive ones.
+    """Equal rows as one that counts as often: equal inputs (n, d), group, time and observed arrays, but for additive
+    ones.
 
     A row of weight two and the same row given twice are then the same to the last bit, and so is every fit of them: in
     a table that has either, rows are put in an order that depends on what they hold alone. Others stay as they are,
     unless they are to be ordered too.
     """
     keys = [values.reshape(len(inputs), -1) for name, values in observed.items() if name not in family.additive]
-    keys += [] if groups is None else [groups[:, None]]
+    keys += [labels[:, None] for labels in (groups, times) if labels is not None]
     key = np.concatenate([np.asarray(part, dtype=np.float64) for part in keys] or [np.zeros((len(inputs), 1))], axis=1)
     equal = equal_rows(inputs, key)
     first, row = equal.first, equal.labels
@@ -181,14 +247,15 @@ def join_equal(
         for name in family.additive:
             summed[name] = np.zeros_like(summed[name])
             np.add.at(summed[name], row, observed[name])
-    labels = None if groups is None else groups[first]
+    labels, times = (None if part is None else part[first] for part in (groups, times))
     if not ordered and (family.weight(summed) == 1).all():
-        return Joined(inputs[first], summed, labels, row)
+        return Joined(inputs[first], summed, labels, row, times)
     order = np.argsort(equal.hashes[first], kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     turned = {name: values[order] for name, values in summed.items()}
-    return Joined(inputs[first[order]], turned, None if labels is None else labels[order], place[row])
+    labels, times = (None if part is None else part[order] for part in (labels, times))
+    return Joined(inputs[first[order]], turned, labels, place[row], times)
 
 
 def _number(hashes: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ class Summary:
     bent: str = ""
     axes: str = ""
     sill: str = ""
+    leaving: str = ""
 
     def as_dict(self) -> dict[str, object]:
         """Plain numbers and strings."""
@@ -52,7 +53,7 @@ class Summary:
             f"{self.likelihood.replace('_', ' ')} likelihood, {self.predictive} predictive",
             f"trained {self.steps} steps in {self.seconds:.1f} s (stopped {stopped}); recoveries: {recoveries}",
             f"k = {self.k}: {self.k_reason}",
-            *filter(None, (self.smoothness, self.bent, self.axes, self.sill)),
+            *filter(None, (self.smoothness, self.bent, self.axes, self.sill, self.leaving)),
             f"{self.left_out_rows:,} rows left out: {scores}",
         ]
         if covered:

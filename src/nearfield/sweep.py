@@ -18,6 +18,7 @@ from nearfield.rows import Rows
 
 _BLOCK_NUMBERS = 2**18  # neighbours held at a time, over all rows of a block and all latent functions
 MOST_WHOLE = 3000  # rows up to which all can be neighbours by one factorisation, 10^5 predictions in a minute or so
+MOST_APART = 1024  # neighbours of a left-out row of these, where rows see different others
 _MOST_SWEEPS, _SETTLED = 20, 1e-3  # for the site state; relative change of a sweep that is small enough
 
 
@@ -111,8 +112,13 @@ class Sweeper:
     # --- moments ----------------------------------------------------------------------------------------------------
 
     def left_out(self, which: np.ndarray, ks: np.ndarray, covariance: bool = False) -> Moments:
-        """Moments (b, q, C) of the observations `which` (b,), each left out, for each k in ks (q,)."""
-        if self.whole(int(ks[-1])):
+        """Moments (b, q, C) of the observations `which` (b,), each left out, for each k in ks (q,).
+
+        Where all rows are neighbours but each sees others, those are its nearest, MOST_APART at most.
+        """
+        if self.whole(int(ks[-1])) and not self.rows.in_blocks:
+            ks = np.minimum(ks, MOST_APART)
+        elif self.whole(int(ks[-1])):
             every = self._left_out_together(which, covariance)
             return every if len(ks) == 1 else beside(self.left_out(which, ks[:-1], covariance), every)
         parts = []

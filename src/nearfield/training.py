@@ -17,8 +17,9 @@ import numpy as np
 
 from nearfield.families import Observations, Parameter, Parameters, taken
 from nearfield.model import Model, bounded
+from nearfield.moments import NEAR
 from nearfield.objectives import Objective, Scored, prior, prior_weight
-from nearfield.rows import Rows
+from nearfield.rows import Rows, enough
 from nearfield.sweep import Sweeper
 
 _STATE = "state"  # name of the learned site state among the parameters that Adam changes
@@ -241,12 +242,13 @@ def _refresh(run: Run, stage: Stage, schedule: Schedule) -> None:
     batches, by_weight = _draw_batches(run.rng, weights, schedule)
     visited, places = np.unique(batches, return_inverse=True)
     ids = run.objective.table(Sweeper(run.model, run.rows), visited, stage.k)
+    seeing = np.ones(len(ids)) if run.began.in_blocks else enough((ids[:, :NEAR] >= 0).sum(axis=1)).astype(np.float64)
     run.began = run.began.featured(run.model.covariance.warps, ids)
     scores, counted, rejections = [], [], 0
     total = float(weights.sum())
     for batch, place in zip(batches, places.reshape(batches.shape), strict=True):
         left_out = observations.take(batch)
-        counts = np.ones(len(batch)) if by_weight else left_out.weights
+        counts = (np.ones(len(batch)) if by_weight else left_out.weights) * seeing[place]
         taken_, batch_scores, batch_weights = _step(run, left_out, counts, ids[place], stage.learning_rate, total)
         rejections = 0 if taken_ else rejections + 1
         if rejections > _MOST_REJECTIONS:
@@ -303,7 +305,7 @@ def _step(
     own_state = rows.state[left_out.row]
     believed = model.family.believed(own_state, model.parameters)
     weights = counted if believed is None else counted * believed
-    pull = -weights / weights.sum()  # the loss is minus the weighted mean of the scores
+    pull = -weights / max(weights.sum(), np.finfo(float).tiny)  # the loss is minus the weighted mean of the scores
     slopes, by_neighbours = scored.slopes(pull)
     value, by_prior = prior(model)
     share = prior_weight(model, -run.progress.scores[-1], total) / total if run.progress.scores else 1 / total

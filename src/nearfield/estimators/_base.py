@@ -22,11 +22,13 @@ from nearfield.coordinates import Chart
 from nearfield.encoding import TableEncoder, columns_of
 from nearfield.encoding_race import best_encoding, few_levels_apart
 from nearfield.estimators._copies import CountedCopies, TrainingTable
+from nearfield.estimators._left_out import listed_buffer, unlisted_buffer
 from nearfield.estimators._maps import Maps
 from nearfield.families import FAMILIES, Family, Observations, Observed
 from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
 from nearfield.importance import shuffled_losses
 from nearfield.kernels import find_kernel
+from nearfield.leaving import ALONE, LeftOut
 from nearfield.means import MEANS
 from nearfield.migration import NEWEST, migrated
 from nearfield.model_file import pack, unpack
@@ -146,9 +148,9 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         X, observed, kept = table.X, table.observed, table.kept
         chart = self._chart_of(X, hasattr(self, "feature_names_in_"))
         drawn = int(check_random_state(self.random_state).randint(2**31))
-        asked = drawn if is_int(self.random_state) else None
+        asked, left_out = drawn if is_int(self.random_state) else None, table.left_out
         watch = Watch(asked, drawn, self.checkpoint, self.verbose, not (table.auto or table.told))
-        rows = join_equal(family, X, observed, table.groups, ordered=table.auto)
+        rows = join_equal(family, X, observed, left_out.groups, left_out.times, ordered=table.auto)
         settings = replace(_clamp_k(settings, len(rows.inputs)), warp=self._bendable(chart))
         settings = replace(settings, **self._drifting(chart))
         given = Given(self.encoder_.feature_names, self._target_names, table.own, self._first_row)
@@ -159,9 +161,9 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         family = family.with_rows(own)
         fit = fitting.fit(
             inputs, own, family, settings, watch,
-            unit=unit, groups=rows.groups, n_rows=len(X), doubted=doubted, chart=chart,
+            unit=unit, left_out=self._leaving(rows, chart), n_rows=len(X), doubted=doubted, chart=chart,
         )  # fmt: skip
-        self._places = family.places(rows.row, observed, rows.observed)
+        self._places, self._clock = family.places(rows.row, observed, rows.observed), left_out.clock
         if table.distinct is not None:
             self._places = self._places[table.distinct.own]
             fit = replace(fit, summary=replace(fit.summary, rows=len(self._places)))
@@ -170,15 +172,18 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         self.__dict__.pop("_described", None)
         self.extra_: dict[str, Any] = {}
 
-    def _append(self, X: np.ndarray, observed: Observed, kept: np.ndarray) -> None:
-        """Take validated rows, those `kept` of the rows that came, into the fit; threads wait for each other."""
+    def _append(self, X: np.ndarray, observed: Observed, kept: np.ndarray, times: np.ndarray | None = None) -> None:
+        """Take validated rows, those `kept` of the rows that came, into the fit; threads wait for each other.
+
+        times: of all rows that came, where those of the fit have some.
+        """
         with _lock_of(self):
             old, X = self._fit, self._checked_places(X)
             family = old.predictor.model.family
             observed = family.standardised(observed, self._target)
             family.check(observed)
-            rows = join_equal(family, X, observed)
-            fit = old.extended(rows.inputs, rows.observed, len(X))
+            rows = join_equal(family, X, observed, times=None if times is None else times[kept])
+            fit = old.extended(rows.inputs, rows.observed, len(X), rows.times)
             places = family.places(rows.row, observed, rows.observed) + len(old.predictor.rows.observations)
             if self._given is not None or not kept.all():
                 *before, total = self._row_numbers().tolist()
@@ -257,7 +262,13 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         return weights, counting(given)
 
     def _encoded(
-        self, columns: Columns, kept: np.ndarray, family: Family, observed: Observed, settings: Settings
+        self,
+        columns: Columns,
+        kept: np.ndarray,
+        family: Family,
+        observed: Observed,
+        settings: Settings,
+        left_out: LeftOut = ALONE,
     ) -> np.ndarray:
         """Features (n, m) of those training rows that are kept, which were observed; the encoder is learned."""
         some = columns if kept.all() else SomeRows(columns, kept)
@@ -269,7 +280,7 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", TableWarning)  # said already
                 features.append(encoders[1].learn(some, *target))
-        best = best_encoding(features, family, observed, settings) if len(features) > 1 else 0
+        best = best_encoding(features, family, observed, settings, left_out) if len(features) > 1 else 0
         self._encoder = encoders[best]
         return features[best]
 
@@ -369,6 +380,7 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         parameters["warp"] = bent if isinstance(bent, bool) else [features[e] for e in bent]
         parameters["categorical_features"] = _listed(self.categorical_features)
         parameters["coordinates"], parameters["drift"] = _listed(self.coordinates), _listed(self.drift)
+        parameters["buffer"] = listed_buffer(self.buffer)
         likelihood = self.likelihood if self.likelihood == "auto" else self._family.likelihood  # that of the fit
         own = {
             "estimator": {
@@ -376,7 +388,12 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
                 "parameters": {**parameters, "likelihood": likelihood, "predictive": self.summary_.predictive},
                 "columns": None if names is None else [str(name) for name in names],
             },
-            "target": {**target, "names": self._target_names, "weighting": list(self._weighting)},
+            "target": {
+                **target,
+                "names": self._target_names,
+                "weighting": list(self._weighting),
+                **self._packed_clock(),
+            },
             "table": {**self.encoder_.to_json(), **self.__dict__.get("_described", {})},
             "extra": {"kept": self.extra_ if extra is None else extra},
         }
@@ -442,6 +459,8 @@ def restored(cls: type[Self], version: int, header: dict[str, Any], arrays: dict
     model._target_names = list(map(str, names)) if isinstance(names, list) else None
     model._weighting = _unpacked_weighting(target.get("weighting", list(Weighting())))
     model._unpack_target(target, arrays, fit)
+    model.buffer = unlisted_buffer(model.buffer)
+    model._unpack_clock(target, fit)
     model._adopt(fit)
     _, extra = section(header, "extra", NEWEST["extra"])
     model.extra_ = require(extra, "kept", dict)

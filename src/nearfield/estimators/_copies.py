@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from nearfield.columns import Columns, SomeRows
 from nearfield.copied import Copies, Distinct, warn_of_copies
-from nearfield.encoding import TableEncoder
+from nearfield.estimators._left_out import Leaving
 from nearfield.families import Family, Observed, taken
 from nearfield.fitting import Settings
+from nearfield.leaving import ALONE, LeftOut
 from nearfield.neighbours import build_index
 from nearfield.neighbours.copies import near_copies
 from nearfield.rows import join_equal
 from nearfield.scaling import Scaling
-from nearfield.validation import check_choice
 from nearfield.weighting import Weighting
 
 _AUTO = 'pass groups="auto" to fit (on the command line --groups auto), with which they count once, or '
@@ -27,7 +25,7 @@ _AUTO = 'pass groups="auto" to fit (on the command line --groups auto), with whi
 
 @dataclass(frozen=True, eq=False)
 class TrainingTable:
-    """Features X (n, m) of rows, what was observed there, and their groups (n,), where there are any.
+    """Features X (n, m) of rows, what was observed there, and what they are left out with.
 
     kept: which of the rows that came are training rows; distinct: which of those these are, where copies were left out.
     auto: whether copies were looked for as groups; told: whether a warning told of copies.
@@ -35,7 +33,7 @@ class TrainingTable:
 
     X: np.ndarray
     observed: Observed
-    groups: np.ndarray | None
+    left_out: LeftOut
     kept: np.ndarray
     distinct: Distinct | None
     auto: bool
@@ -47,26 +45,22 @@ class TrainingTable:
         return self.kept if self.distinct is None else self.distinct.kept(self.kept)
 
 
-class CountedCopies:
+class CountedCopies(Leaving):
     """Mixin: training rows whose copies are counted."""
 
-    fit: Callable[..., Any]
     _weighting: Weighting
 
-    @property
-    def encoder_(self) -> TableEncoder:
-        """How columns become features."""
-        raise NotImplementedError
-
     def _encoded(
-        self, columns: Columns, kept: np.ndarray, family: Family, observed: Observed, settings: Settings
+        self,
+        columns: Columns,
+        kept: np.ndarray,
+        family: Family,
+        observed: Observed,
+        settings: Settings,
+        left_out: LeftOut = ALONE,
     ) -> np.ndarray:
         """Features (n, m) of those training rows that are kept, which were observed; the encoder is learned."""
         raise NotImplementedError
-
-    @property
-    def _takes_groups(self) -> bool:
-        return "groups" in inspect.signature(self.fit).parameters
 
     def _counted(self, weights: np.ndarray, groups: Any) -> np.ndarray:
         """Weights (n,) as they count: numbers of copies count once where copies do."""
@@ -80,29 +74,30 @@ class CountedCopies:
         observed: Observed,
         settings: Settings,
         groups: Any = None,
+        times: Any = None,
     ) -> TrainingTable:
         """The rows that are kept, of those that came, with what was observed there; copies are counted and told.
 
-        groups: as users give them. The encoder learns from the distinct rows alone, where the fit does: means of levels
-        are taken of other rows, among which no copies may be.
+        groups, times: as users give them. The encoder learns from the distinct rows alone, where the fit does: means of
+        levels are taken of other rows, among which no copies may be.
         """
-        auto, told = _is_auto(groups), False
-        labels = None if groups is None or auto else _numbered(groups, kept)
-        X = self._encoded(columns, kept, family, observed, settings)
+        auto, told, left_out = _is_auto(groups), False, self._labelled(groups, times, columns, kept)
+        X = self._encoded(columns, kept, family, observed, settings, left_out)
         telling = self._telling(columns, kept, X)
-        copies = Copies.of(family, telling, observed, labels)
+        copies = Copies.of(family, telling, observed, left_out.groups, left_out.times)
         distinct = copies.distinct(once=auto)
         if not auto:
-            alike = copies if labels is None else Copies.of(family, telling, observed)
-            told = warn_of_copies(alike, copies.common, _AUTO if groups is None and self._takes_groups else "")
+            labelled = left_out.groups is not None or left_out.times is not None
+            alike = Copies.of(family, telling, observed) if labelled else copies
+            told = warn_of_copies(alike, copies.common, _AUTO if groups is None else "")
         if distinct is not None:
-            observed = taken(observed, distinct.which)
-            labels = None if labels is None else labels[distinct.which]
+            observed, left_out = taken(observed, distinct.which), left_out.some(distinct.which)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # said already
-                X = self._encoded(columns, distinct.kept(kept), family, observed, settings)
-        labels = _near(family, X, observed) if auto else labels
-        return TrainingTable(X, observed, labels, kept, distinct, auto, told)
+                X = self._encoded(columns, distinct.kept(kept), family, observed, settings, left_out)
+        if auto:
+            left_out = replace(left_out, groups=_near(family, X, observed))
+        return TrainingTable(X, observed, left_out, kept, distinct, auto, told)
 
     def _telling(self, columns: Columns, kept: np.ndarray, X: np.ndarray) -> np.ndarray:
         """Features (n, m) by which equal rows are known: X, with numbers of levels instead of means of other rows."""
@@ -118,21 +113,7 @@ class CountedCopies:
 
 
 def _is_auto(groups: Any) -> bool:
-    if isinstance(groups, str):
-        check_choice("groups", groups, ("auto",))
-        return True
-    return False
-
-
-def _numbered(groups: Any, kept: np.ndarray) -> np.ndarray:
-    """Numbers (n,) of the groups of those rows that are kept, from the labels of all that came."""
-    labels = np.asarray(groups)
-    if labels.shape != kept.shape:
-        raise ValueError(f"groups has shape {labels.shape}: expected {kept.shape}, a label for each row, or 'auto'.")
-    numbers = np.unique(labels[kept], return_inverse=True)[1].reshape(-1)
-    if numbers.size > 1 and numbers.max() == 0:
-        raise ValueError("groups has one label for all rows: no row would be left to predict another from.")
-    return np.asarray(numbers, dtype=np.int64)
+    return isinstance(groups, str)  # which others are refused with the labels
 
 
 def _near(family: Family, X: np.ndarray, observed: Observed) -> np.ndarray | None:

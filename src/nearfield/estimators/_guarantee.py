@@ -27,11 +27,14 @@ class GuaranteedIntervals(GPEstimator):
                 f"method is {method!r}: intervals with a guarantee are for one output, and the model has "
                 f"{predictor.model.family.latents}. Fit one model for each output, or use method='predictive'."
             )
-        if predictor.rows.groups is not None:
+        if predictor.rows.hidden is not None:
+            rows = predictor.rows
+            given = {"groups=": rows.groups, "leave_out='past'": rows.times, "buffer=": rows.buffer}
+            asked = " and ".join(name for name, of in given.items() if of is not None)
             raise ValueError(
                 f"method is {method!r}: its guarantee is for rows that are left out one by one, and the model was "
-                "fitted with groups=, which are left out together. Use method='predictive', whose calibration follows "
-                "the groups, or fit without groups=."
+                f"fitted with {asked}, so that rows are left out together with others. Use method='predictive', whose "
+                f"calibration follows them, or fit without {asked}."
             )
         errors: Errors = self._left_out(self._errors, "_left_out_errors")
         lower, upper = np.empty(len(X)), np.empty(len(X))

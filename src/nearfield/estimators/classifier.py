@@ -77,6 +77,15 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         docs/maps.md.
     drift : columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these
         alone. A coordinate stands for all of them.
+    leave_out : what a left-out row is predicted from, in training, in the choice of k, in calibration and in `loo_`.
+        "one": all other rows, or those of other groups; "past": earlier rows alone, by the `times` of `fit`, as in
+        forecasts. Rows of the same time are simultaneous and do not see each other. The first rows, which see hardly
+        any, are predicted from little or nothing, and do not count in training, in the choice of k and in calibration.
+    buffer : distance within which rows do not see each other when they are left out: for predictions that are made
+        farther from the training rows than these are from each other. A number, in the units of `coordinates` (of
+        longitude and latitude degrees of a great circle), or of all columns that are numbers where there are none; or a
+        mapping of columns to distances, such as {"x": 10, "y": 10, "date": 30}, of dates in days: a row is hidden if it
+        is inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
 
     Attributes
     ----------
@@ -121,6 +130,8 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         class_weight: Any = None,
         coordinates: Any = None,
         drift: Any = None,
+        leave_out: str = "one",
+        buffer: Any = None,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -144,15 +155,21 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         self.class_weight = class_weight
         self.coordinates = coordinates
         self.drift = drift
+        self.leave_out = leave_out
+        self.buffer = buffer
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
-    def fit(self: Self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self: Self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, times: Any = None) -> Self:
         """Fit inputs X (n, d) and labels y (n,).
 
         sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
             Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
             that row twice. Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
+        groups : (n,) labels; a row is left out together with all rows of its label. "auto" groups rows with their near
+            copies. For rows that are not independent: replicates, the same thing measured again, trajectories.
+        times : (n,) numbers or dates, or the name or number of the column of X that holds them, for leave_out="past".
+            Such a column is a feature too. Rows of equal time are simultaneous.
         """
         check_choice("likelihood", self.likelihood, ("auto", *names_for("GPClassifier", ("label",))))
         check_choice("class_kernels", self.class_kernels, ("shared", "own"))
@@ -167,7 +184,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         family = self._made(self._chosen(len(self.classes_)), len(self.classes_))
         self.class_weight_: np.ndarray = class_weights(self.class_weight, self.classes_, labels, weights)
         observed = family.observe(labels, weights * self.class_weight_[labels])
-        self._learn(self._table(columns, kept, family, observed, settings), family, settings)
+        self._learn(self._table(columns, kept, family, observed, settings, groups, times), family, settings)
         return self
 
     def _chosen(self, classes: int) -> type[Family]:
@@ -178,16 +195,22 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
             raise ValueError(f"likelihood is {self.likelihood!r}, which is not for {classes} classes: use 'auto'.")
         return suited[0]
 
-    def update(self: Self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Append rows without training again; their labels must be among `classes_`."""
+    def update(self: Self, X: Any, y: Any, sample_weight: Any = None, *, times: Any = None) -> Self:
+        """Append rows without training again; their labels must be among `classes_`.
+
+        times : as in `fit`, where that had some that are no column of X. Where it had groups, each new row is one.
+        """
         check_is_fitted(self)
         columns, y, weights, kept = self._validated_rows(X, y, sample_weight, reset=False)
         labels = self._labels(y)
         observed = self._family.observe(labels, weights * self.class_weight_[labels])
-        self._append(self.encoder_.encode(columns)[kept], observed, kept)
+        at = self._more_times(times, columns)
+        self._append(self.encoder_.encode(columns)[kept], observed, kept, at)
         return self
 
-    def partial_fit(self: Self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self: Self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, times: Any = None
+    ) -> Self:
         """`fit` the first time, `update` from then on: hyper-parameters and classes are those of the first rows.
 
         classes : labels to come, as scikit-learn passes them; all of them must be among the first rows.
@@ -200,7 +223,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
                 "learned from the first rows. Begin with a batch that has rows of every class."
             )
         learn = self.update if self.__sklearn_is_fitted__() else self.fit
-        return learn(X, y, sample_weight)
+        return learn(X, y, sample_weight, times=times)
 
     def _validated_rows(
         self, X: Any, y: Any, sample_weight: Any, reset: bool

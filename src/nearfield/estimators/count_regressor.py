@@ -60,6 +60,15 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions):
         docs/maps.md.
     drift : columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these
         alone. A coordinate stands for all of them.
+    leave_out : what a left-out row is predicted from, in training, in the choice of k, in calibration and in `loo_`.
+        "one": all other rows, or those of other groups; "past": earlier rows alone, by the `times` of `fit`, as in
+        forecasts. Rows of the same time are simultaneous and do not see each other. The first rows, which see hardly
+        any, are predicted from little or nothing, and do not count in training, in the choice of k and in calibration.
+    buffer : distance within which rows do not see each other when they are left out: for predictions that are made
+        farther from the training rows than these are from each other. A number, in the units of `coordinates` (of
+        longitude and latitude degrees of a great circle), or of all columns that are numbers where there are none; or a
+        mapping of columns to distances, such as {"x": 10, "y": 10, "date": 30}, of dates in days: a row is hidden if it
+        is inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
 
     Attributes
     ----------
@@ -101,6 +110,8 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions):
         categorical_features: Any = "from_dtype",
         coordinates: Any = None,
         drift: Any = None,
+        leave_out: str = "one",
+        buffer: Any = None,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -122,10 +133,22 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions):
         self.categorical_features = categorical_features
         self.coordinates = coordinates
         self.drift = drift
+        self.leave_out = leave_out
+        self.buffer = buffer
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
-    def fit(self: Self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None) -> Self:
+    def fit(
+        self: Self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        trials: Any = None,
+        groups: Any = None,
+        times: Any = None,
+    ) -> Self:
         """Fit inputs X (n, d) and counts y (n,).
 
         sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
@@ -133,6 +156,10 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions):
             that row twice. Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
         exposure : (n,) negative binomial: expected counts are proportional to it (time, area, people); 1 by default.
         trials : (n,) binomial: how many trials the successes y are out of.
+        groups : (n,) labels; a row is left out together with all rows of its label. "auto" groups rows with their near
+            copies. For rows that are not independent: replicates, the same thing measured again, trajectories.
+        times : (n,) numbers or dates, or the name or number of the column of X that holds them, for leave_out="past".
+            Such a column is a feature too. Rows of equal time are simultaneous.
         """
         check_choice("likelihood", self.likelihood, names_for("GPCountRegressor", ("count",)))
         family = self._made(FAMILIES[self.likelihood])
@@ -140,25 +167,43 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions):
         self._target_names = names_of(y)
         self._given_names = [name for name, value in (("exposure", exposure), ("trials", trials)) if value is not None]
         columns, observed, kept = self._validated_rows(family, X, y, sample_weight, exposure, trials, reset=True)
-        self._learn(self._table(columns, kept, family, observed, settings), family, settings)
+        self._learn(self._table(columns, kept, family, observed, settings, groups, times), family, settings)
         return self
 
     def update(
-        self: Self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None
+        self: Self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        trials: Any = None,
+        times: Any = None,
     ) -> Self:
-        """Append rows without training again."""
+        """Append rows without training again.
+
+        times : as in `fit`, where that had some that are no column of X. Where it had groups, each new row is one.
+        """
         check_is_fitted(self)
         self._given_again(exposure, trials)
         columns, observed, kept = self._validated_rows(self._family, X, y, sample_weight, exposure, trials, reset=False)
-        self._append(self.encoder_.encode(columns)[kept], observed, kept)
+        at = self._more_times(times, columns)
+        self._append(self.encoder_.encode(columns)[kept], observed, kept, at)
         return self
 
     def partial_fit(
-        self: Self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None
+        self: Self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        trials: Any = None,
+        times: Any = None,
     ) -> Self:
         """`fit` the first time, `update` from then on: hyper-parameters are those of the first rows."""
         learn = self.update if self.__sklearn_is_fitted__() else self.fit
-        return learn(X, y, sample_weight, exposure=exposure, trials=trials)
+        return learn(X, y, sample_weight, exposure=exposure, trials=trials, times=times)
 
     def _validated_rows(
         self, family: Family, X: Any, y: Any, sample_weight: Any, exposure: Any, trials: Any, reset: bool

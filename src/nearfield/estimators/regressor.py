@@ -81,6 +81,15 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         docs/maps.md.
     drift : columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these
         alone. A coordinate stands for all of them.
+    leave_out : what a left-out row is predicted from, in training, in the choice of k, in calibration and in `loo_`.
+        "one": all other rows, or those of other groups; "past": earlier rows alone, by the `times` of `fit`, as in
+        forecasts. Rows of the same time are simultaneous and do not see each other. The first rows, which see hardly
+        any, are predicted from little or nothing, and do not count in training, in the choice of k and in calibration.
+    buffer : distance within which rows do not see each other when they are left out: for predictions that are made
+        farther from the training rows than these are from each other. A number, in the units of `coordinates` (of
+        longitude and latitude degrees of a great circle), or of all columns that are numbers where there are none; or a
+        mapping of columns to distances, such as {"x": 10, "y": 10, "date": 30}, of dates in days: a row is hidden if it
+        is inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
 
     Attributes
     ----------
@@ -131,6 +140,8 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         categorical_features: Any = "from_dtype",
         coordinates: Any = None,
         drift: Any = None,
+        leave_out: str = "one",
+        buffer: Any = None,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -154,11 +165,19 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         self.categorical_features = categorical_features
         self.coordinates = coordinates
         self.drift = drift
+        self.leave_out = leave_out
+        self.buffer = buffer
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
     def fit(
-        self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None, groups: Any = None
+        self: Self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        noise_variance: Any = None,
+        groups: Any = None,
+        times: Any = None,
     ) -> Self:
         """Fit inputs X (n, d) and targets y (n,) or (n, P); of several outputs some may be missing (NaN) in a row.
 
@@ -168,6 +187,8 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         noise_variance : like y, known noise variances in its squared units, added to the learned noise of the rows.
         groups : (n,) labels; a row is left out together with all rows of its label. "auto" groups rows with their near
             copies. For rows that are not independent: replicates, the same thing measured again, trajectories.
+        times : (n,) numbers or dates, or the name or number of the column of X that holds them, for leave_out="past".
+            Such a column is a feature too. Rows of equal time are simultaneous.
         """
         check_choice("likelihood", self.likelihood, names_for("GPRegressor", ("number",)))
         check_choice("outputs", self.outputs, OUTPUTS)
@@ -188,21 +209,29 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
             raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
         _warn_of_constants(y)
         observed = family.observe(y, self._counted(weights, groups), noise_variance=noise)
-        table = self._table(columns, kept, family, observed, settings, groups)
+        table = self._table(columns, kept, family, observed, settings, groups, times)
         self._learn(table, family.with_rows(observed), settings)
         return self
 
-    def update(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
-        """Append rows without training again: the predictions of a model of all rows with these hyper-parameters."""
+    def update(
+        self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None, times: Any = None
+    ) -> Self:
+        """Append rows without training again: the predictions of a model of all rows with these hyper-parameters.
+
+        times : as in `fit`, where that had some that are no column of X. Where it had groups, each new row is one.
+        """
         check_is_fitted(self)
         columns, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
-        self._append(self.encoder_.encode(columns)[kept], self._family.observe(y, weights, noise_variance=noise), kept)
+        observed, at = self._family.observe(y, weights, noise_variance=noise), self._more_times(times, columns)
+        self._append(self.encoder_.encode(columns)[kept], observed, kept, at)
         return self
 
-    def partial_fit(self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None) -> Self:
+    def partial_fit(
+        self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None, times: Any = None
+    ) -> Self:
         """`fit` the first time, `update` from then on: hyper-parameters are those of the first rows."""
         learn = self.update if self.__sklearn_is_fitted__() else self.fit
-        return learn(X, y, sample_weight=sample_weight, noise_variance=noise_variance)
+        return learn(X, y, sample_weight=sample_weight, noise_variance=noise_variance, times=times)
 
     def _validated_rows(self, X: Any, y: Any, sample_weight: Any, noise_variance: Any, reset: bool) -> tuple[Any, ...]:
         """Columns of X, y (m,) or (m, P), weights (m,) and known noise variances like y of those kept of n rows (n,).
