@@ -77,12 +77,16 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         docs/maps.md.
     drift : columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these
         alone. A coordinate stands for all of them.
+    continuous : whether predictions are continuous: neighbours then lose their weight towards the edge of a
+        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns,
+        unless left-out rows are predicted clearly worse; for more only where they are predicted clearly better.
 
     Attributes
     ----------
     classes_ : labels, sorted; the columns of `predict_proba`.
     class_counts_, class_shares_ : how often each was seen, and in which share of the rows.
     class_weight_ : (K,) how often a row of each class counts.
+    continuous_ : whether neighbourhoods are continuous.
     k_ : number of neighbours in use.
     loo_ : left-out `probability` (n, K) and `log_score` (n,) of the training rows, computed when first asked for. A row
         of weight zero is no training row.
@@ -121,6 +125,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         class_weight: Any = None,
         coordinates: Any = None,
         drift: Any = None,
+        continuous: bool | str = DEFAULTS.continuous,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -144,6 +149,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         self.class_weight = class_weight
         self.coordinates = coordinates
         self.drift = drift
+        self.continuous = continuous
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 

@@ -60,9 +60,13 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions):
         docs/maps.md.
     drift : columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these
         alone. A coordinate stands for all of them.
+    continuous : whether predictions are continuous: neighbours then lose their weight towards the edge of a
+        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns,
+        unless left-out rows are predicted clearly worse; for more only where they are predicted clearly better.
 
     Attributes
     ----------
+    continuous_ : whether neighbourhoods are continuous.
     k_ : number of neighbours in use.
     dispersion_ : of the negative binomial: the variance of a count is mu + mu^2 / dispersion. None for the binomial.
     loo_ : left-out `mean`, `std` and `residual` of the training rows, computed when first asked for.
@@ -101,6 +105,7 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions):
         categorical_features: Any = "from_dtype",
         coordinates: Any = None,
         drift: Any = None,
+        continuous: bool | str = DEFAULTS.continuous,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -122,6 +127,7 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions):
         self.categorical_features = categorical_features
         self.coordinates = coordinates
         self.drift = drift
+        self.continuous = continuous
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 

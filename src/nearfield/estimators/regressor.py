@@ -84,9 +84,13 @@ class GPRegressor(RegressorMixin, JointRegression, GradientMixin, GuaranteedInte
         docs/maps.md.
     drift : columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these
         alone. A coordinate stands for all of them.
+    continuous : whether predictions are continuous: neighbours then lose their weight towards the edge of a
+        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns,
+        unless left-out rows are predicted clearly worse; for more only where they are predicted clearly better.
 
     Attributes
     ----------
+    continuous_ : whether neighbourhoods are continuous.
     k_ : number of neighbours in use. Where it is n - 1, predictions use all n rows.
     loo_ : left-out `mean`, `std` and `residual` of the training rows, computed when first asked for. A row of weight
         zero, or without any target, is no training row.
@@ -134,6 +138,7 @@ class GPRegressor(RegressorMixin, JointRegression, GradientMixin, GuaranteedInte
         categorical_features: Any = "from_dtype",
         coordinates: Any = None,
         drift: Any = None,
+        continuous: bool | str = DEFAULTS.continuous,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -157,6 +162,7 @@ class GPRegressor(RegressorMixin, JointRegression, GradientMixin, GuaranteedInte
         self.categorical_features = categorical_features
         self.coordinates = coordinates
         self.drift = drift
+        self.continuous = continuous
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
@@ -316,7 +322,7 @@ class GPRegressor(RegressorMixin, JointRegression, GradientMixin, GuaranteedInte
         learned on these rows it is approximate: few numbers learned on many rows change little without one of them. It
         holds on average over training sets and new rows, not at each input. It takes 1 / (1 - coverage) - 1 training
         rows; with fewer, ends are infinite. A row of weight two counts as two. Absolute residuals are ranked, not those
-        relative to a scale of their own.
+        relative to a scale of their own. Both methods have hard neighbourhoods, whatever `continuous_` says.
         """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage is {coverage!r}: expected a number between 0 and 1, for example 0.9.")
