@@ -159,7 +159,7 @@ def test_dear_numbers_of_neighbours_are_tried_only_while_more_are_better(monkeyp
     for y in (smooth, rough):
         sweeps.clear()
         heads.clear()
-        model = GPRegressor(max_steps=20, refresh_every=10, random_state=0).fit(X, y)
+        model = GPRegressor(max_steps=20, refresh_every=10, random_state=0, continuous=False).fit(X, y)
         assert heads == [k for ks in sweeps for k in ks]
         assert model.k_ in sweeps[-1]
         assert max(sweeps[0]) == ALL_ROWS
@@ -279,14 +279,14 @@ def test_many_outputs_have_no_larger_k_to_try(monkeypatch):
 
 def test_some_rows_tell_which_model_of_several_outputs_is_kept_and_all_calibrate_it(monkeypatch):
     monkeypatch.setattr(fitting, "_WEIGHED_ROWS", 40)
-    calls, calibrate = [], fitting.calibrate
+    calls, calibrate = [], fitting.calibrate_either
 
     def recording(sweeper, sample, counted, *rest):
         found = calibrate(sweeper, sample, counted, *rest)
         calls.append((type(sweeper.model.covariance), sample.tolist(), found.scores))
         return found
 
-    monkeypatch.setattr(fitting, "calibrate", recording)
+    monkeypatch.setattr(fitting, "calibrate_either", recording)
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (90, 2))
     Y = np.stack([np.sin(X[:, 0]), np.cos(X[:, 1])], axis=1) + 0.1 * rng.standard_normal((90, 2))

@@ -30,14 +30,16 @@ def case(name):
     X, y = small(70, 2)
     rng = np.random.default_rng(1)
     if name == "numbers":
-        return quick(k=9).fit(X, 1e3 * y + 5e3), {}
+        return quick(k=9, continuous=False).fit(X, 1e3 * y + 5e3), {}
     if name == "all rows":
         return quick(mean="linear").fit(X, y), {}
     if name == "classes":
-        return quick_classifier(k=9).fit(X, np.array(["a", "b", "c"])[labels_of(X, rng)]), {}
+        return quick_classifier(k=9, continuous=False).fit(X, np.array(["a", "b", "c"])[labels_of(X, rng)]), {}
     if name == "two classes":
         return quick_classifier(auxiliary="conjugate").fit(X, y > 0), {}
-    return quick_counts(k=9).fit(X, rng.poisson(3 * np.exp(y)), exposure=np.full(70, 3.0)), {"exposure": 2.0}
+    return quick_counts(k=9, continuous=False).fit(X, rng.poisson(3 * np.exp(y)), exposure=np.full(70, 3.0)), {
+        "exposure": 2.0
+    }
 
 
 def predicted(model, X, which, beside):

@@ -11,6 +11,7 @@ import numpy as np
 from nearfield.families import Calibrator
 from nearfield.moments import Moments
 from nearfield.sweep import Sweeper
+from nearfield.taper import Taper
 
 MOST_NEIGHBOURS = 1024
 _LARGEST_BLOCK = 512  # numbers of them that a matrix of several outputs may have
@@ -37,11 +38,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A choice, its scores on left-out rows in the units of the target, and how many rows needed extra jitter."""
+    """A choice, its scores on left-out rows in the units of the target, how many rows needed extra jitter, and how
+    neighbourhoods taper off, if they do."""
 
     choice: Choice
     scores: dict[str, float]
     jittered: int
+    taper: Taper | None = None
 
 
 def most_neighbours(matrix_rows: int = 1, own_factors: bool = False) -> int:
@@ -99,7 +102,7 @@ def calibrate(
     left_out = kept.rows
     head = calibrator.finish(left_out, kept.head)
     choice = replace(choice, head=head, reason=reason or choice.reason)
-    return Calibrated(choice, calibrator.scores(left_out, head), jittered)
+    return Calibrated(choice, calibrator.scores(left_out, head), jittered, sweeper.taper)
 
 
 class Trial(NamedTuple):

@@ -166,6 +166,13 @@ def fit(
         ),
     ] = None,
     k: Annotated[str | None, typer.Option(help="Number of neighbours, or auto.", metavar="auto|INT")] = None,
+    continuous: Annotated[
+        bool | None,
+        typer.Option(
+            "--continuous/--no-continuous",
+            help="Whether predictions may not jump where neighbours change; as left-out rows prefer if not given.",
+        ),
+    ] = None,
     predictive: Annotated[str | None, typer.Option(help="calibrated, or plain: as the trained model says.")] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.", min=0)] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="File to save training to and resume it from.")] = None,
@@ -228,6 +235,7 @@ def fit(
         leave_out=leave_out,
         buffer=apart,
         k=neighbours,
+        continuous=continuous,
         random_state=seed,
         checkpoint=checkpoint,
         verbose=False if quiet else None,

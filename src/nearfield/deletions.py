@@ -3,6 +3,8 @@
 Without one of its k neighbours, a row is predicted from the k nearest of the others: the (k + 1)-th comes in. So k + 1
 neighbours are factorised, once, and all deletions follow (`conditional/deletions.py`). Rows that are no neighbours
 change nothing. Where all rows are neighbours, the factorisation of all of them serves.
+
+Where neighbourhoods are continuous, the edge stays where it is: no row comes in, and the others keep their noises.
 """
 
 from __future__ import annotations
@@ -100,8 +102,12 @@ def _deleted(predictor: Predictor, query: np.ndarray, sites: _Sites, rest: _Site
             few = every = _together(predictor, query)
         ids = np.broadcast_to(np.arange(n), (len(query), n))
     else:
-        ids = sweeper.index.query(model.coordinates(query) / sweeper.lengths, min(first + 1, n)).ids
-        few, every = _nearest(predictor, query, ids, first, sites)
+        table = sweeper.index.query(model.coordinates(query) / sweeper.lengths, min(first + 1, n))
+        ids, extra = table.ids, None
+        if predictor.taper is not None:
+            around = predictor.taper.around(table.ids, table.sqdist, first)
+            ids, extra = around.ids, around.noises
+        few, every = _nearest(predictor, query, ids, first, sites, extra)
     noisier, further = _changes(ids, sites, rest, model.family.latents)
     gone = without_each(every, np.where(np.isinf(noisier), noisier, 0.0), further)
     fewer = without_each(few, np.where(np.isinf(noisier), 0.0, noisier), further)
@@ -134,15 +140,16 @@ def _changes(ids: np.ndarray, sites: _Sites, rest: _Sites, latents: int) -> tupl
 
 
 def _nearest(
-    predictor: Predictor, query: np.ndarray, ids: np.ndarray, first: int, sites: _Sites
+    predictor: Predictor, query: np.ndarray, ids: np.ndarray, first: int, sites: _Sites, extra: np.ndarray | None
 ) -> tuple[Influences, Influences]:
-    """Of the first neighbours ids (b, m) alone, and of all of them."""
+    """Of the first neighbours ids (b, m) alone, and of all of them; extra: noises (b, m) beside their own."""
     model, p = predictor.model, predictor.model.parameters
     own, lengths = model.covariance, model.covariance.lengths(p, False)
     coordinates, located = model.coordinates(query), predictor.sweeper.located
 
     def found(log_lengths: np.ndarray, targets: np.ndarray, noises: np.ndarray) -> tuple[Influences, Influences]:
-        near = Neighbourhood(coordinates, located, ids, targets[ids], noises[ids])
+        own_noises = noises[ids] if extra is None else noises[ids] + extra[..., None]
+        near = Neighbourhood(coordinates, located, ids, targets[ids], own_noises)
         return influences(own.kernel, log_lengths, p["log_shape"], near, first)
 
     if lengths.ndim == 1:

@@ -14,8 +14,9 @@ import numpy as np
 from tqdm import tqdm
 
 from nearfield._threads import one_blas_thread
-from nearfield.calibration import EXACT_ROWS, Calibrated, all_rows, calibrate
+from nearfield.calibration import EXACT_ROWS, Calibrated, all_rows
 from nearfield.checkpoint import Checkpoint
+from nearfield.continuity import calibrate_either, first_taper
 from nearfield.coordinates import Chart, ChartedScaling
 from nearfield.covariances import Covariance, Mixed, PerLatent, Shared
 from nearfield.descent import Descent
@@ -77,6 +78,7 @@ class Settings:
     batch_size: int = 128
     refresh_every: int = 50
     drift: tuple[int, ...] | None = None  # numbers of the columns on which a linear mean depends; None: on all
+    continuous: bool | str = "auto"  # whether predictions may not jump where neighbours change
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +165,10 @@ def fit(
         rejected=progress.rejected,
         mean=settings.mean,
         leaving=left_out.described(),
+        neighbourhoods="" if learned.calibrated.taper is None else "continuous",
     )
-    return Fit(Predictor(learned.model, learned.rows, choice.k, choice.head), inputs, summary)
+    predictor = Predictor(learned.model, learned.rows, choice.k, choice.head, learned.calibrated.taper)
+    return Fit(predictor, inputs, summary)
 
 
 def _standardisation(X: np.ndarray, weights: np.ndarray, chart: Chart | None) -> Scaling:
@@ -320,13 +324,14 @@ class _Learner:
         return _Trained(model, sweeper.with_state(state), progress, schedule.most_steps)
 
     def _calibrated(self, trained: _Trained, sample: np.ndarray, counted: np.ndarray) -> Calibrated:
-        calibrated, outer, sweeper = self.settings.predictive == "calibrated", None, trained.sweeper
-        rows = sweeper.rows
-        exact = _exactly(sweeper.model, rows, self.settings) == "all" and trained.progress.steps > 0
+        settings, outer, sweeper = self.settings, None, trained.sweeper
+        calibrated, choose, rows = settings.predictive == "calibrated", settings.continuous == "auto", sweeper.rows
+        sweeper = sweeper.tapered(first_taper(settings.continuous, rows.inputs))
+        exact = _exactly(sweeper.model, rows, settings) == "all" and trained.progress.steps > 0
         few = rows.observations.weights.sum() < _FOLDED_ROWS * _varying(rows.inputs)
         if calibrated and exact and few:
-            outer = outer_moments(sweeper.model, rows, self.rng)
-        return calibrate(sweeper, sample, counted, self.settings.k, calibrated, self.unit, outer)
+            outer = outer_moments(sweeper.model, rows, self.rng, sweeper.taper)
+        return calibrate_either(sweeper, sample, counted, settings.k, calibrated, self.unit, outer, choose)
 
     def _trained(self, model: Model, schedule: Schedule, name: str) -> tuple[Model, Rows, Progress]:
         """The model and the rows, with their site state, after training; with a progress bar and checkpoints."""

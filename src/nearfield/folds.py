@@ -15,12 +15,15 @@ from nearfield.model import Model
 from nearfield.moments import Moments, in_order
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
+from nearfield.taper import Taper
 
 _FOLDS = 5
 _ITERATIONS = 25  # of L-BFGS, from the optimum of all rows
 
 
-def outer_moments(model: Model, rows: Rows, rng: np.random.Generator) -> tuple[Moments, np.ndarray] | None:
+def outer_moments(
+    model: Model, rows: Rows, rng: np.random.Generator, taper: Taper | None = None
+) -> tuple[Moments, np.ndarray] | None:
     """Moments (u, 1, C) of all observations, and noise variances (u, 1) or (u, C), of models that have not seen them.
 
     Rows of a group stay together. None if a model would have nothing to learn from.
@@ -35,7 +38,7 @@ def outer_moments(model: Model, rows: Rows, rng: np.random.Generator) -> tuple[M
             return None
         found = descend(start, own, _ITERATIONS)
         held = np.flatnonzero(fold[row] == number)
-        parts.append(Sweeper(found.model, found.rows).new(rows.inputs[row[held]], len(own)))
+        parts.append(Sweeper(found.model, found.rows, taper=taper).new(rows.inputs[row[held]], len(own)))
         known = model.family.known_noise(rows.observations.take(held).observed)
         noises.append(np.broadcast_to(found.model.noise, known.shape) + known)
         places.append(held)

@@ -5,9 +5,11 @@ neighbour j, for a row x whose neighbours stay the same
 
     d mean = alpha' dc     d variance = -2 beta' dc     d c_j / d x_e = 2 slope(r2_j) (x_e - z_je) / length_e^2
 
-and quad does not change. Then comes the chain: columns that are bent, the mean, the head and the units of the user.
-Kernels with a share of Matern 1/2 have a kink at each neighbour; there its own part counts as zero, the middle of both
-sides. A column that is bent has kinks at its knots, where the slope is that of the piece behind.
+and quad does not change. Where neighbourhoods are continuous, the noises of neighbours change too (`taper.py`), with
+distances, and with them quad and the sizes: a second sum, over the slopes by these. Then comes the chain: columns that
+are bent, the mean, the head and the units of the user. Kernels with a share of Matern 1/2 have a kink at each
+neighbour; there its own part counts as zero, the middle of both sides. A column that is bent has kinks at its knots,
+where the slope is that of the piece behind.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import numpy as np
 from nearfield._threads import one_blas_thread
 from nearfield.covariances import KernelWeights
 from nearfield.kernels import Kernel, profile
-from nearfield.moments import Moments
+from nearfield.moments import NEAR, Moments
+from nearfield.neighbours import NeighbourTable
 from nearfield.prediction import Predictor
 from nearfield.scaling import Scaling
 from nearfield.sweep import Sweeper
@@ -30,10 +33,14 @@ _WHOLE_NUMBERS = 2**20  # of all rows, held at a time
 
 
 class MomentSlopes(NamedTuple):
-    """Slopes (b, C, d) of the moments by the standardised inputs, of those that have any."""
+    """Slopes (b, C, d) of the moments by the standardised inputs; of sizes (b, 1 or C, d). See `moments.Moments`."""
 
     mean: np.ndarray
     variance: np.ndarray
+    quad: np.ndarray
+    size: np.ndarray
+    near_quad: np.ndarray
+    near_size: np.ndarray
 
 
 class Gradient(NamedTuple):
@@ -69,23 +76,82 @@ def _by_given(scaling: Scaling, given: np.ndarray, by: np.ndarray) -> np.ndarray
 
 def moment_slopes(sweeper: Sweeper, query: np.ndarray, k: int) -> MomentSlopes:
     """Slopes of what `Sweeper.new` gives at standardised inputs (b, d), by these."""
-    model = sweeper.model
+    model, (b, d) = sweeper.model, query.shape
+    covariance, p = model.covariance, model.parameters
+    found = {name: np.zeros((b, model.family.latents, d)) for name in MomentSlopes._fields}
+    near: dict[str, np.ndarray] = {}
     if sweeper.whole(k):
         with one_blas_thread():
             weights = sweeper.together.found.kernel_weights(query)
-        ids = np.broadcast_to(np.arange(len(sweeper.rows)), (len(query), len(sweeper.rows)))
-    else:
+        ids = np.broadcast_to(np.arange(len(sweeper.rows)), (b, len(sweeper.rows)))
+        near = _tapered(sweeper, query, NEAR)[1] if sweeper.taper is not None else {}
+    elif sweeper.taper is None:
         ids = sweeper.new_ids(query, k)
         weights = model.latent(sweeper.rows, query, ids, differentiate=True).found.kernel_weights()
-    covariance, p = model.covariance, model.parameters
+    else:
+        (ids, weights), by = _tapered(sweeper, query, k)
+        near = by if k <= NEAR else _tapered(sweeper, query, NEAR)[1]
+        found |= by
+    found |= {f"near_{name}": near[name] for name in ("quad", "size") if name in near}
     points = model.coordinates(query)
-    by_mean, by_variance = np.zeros((2, len(query), model.family.latents, query.shape[1]))
     for own in weights:
         mean, variance = by_coordinates(covariance.kernel, p["log_shape"], own, points, sweeper.located, ids)
-        by_mean[:, own.own] += mean
-        by_variance[:, own.own] += variance
+        found["mean"][:, own.own] += mean
+        found["variance"][:, own.own] += variance
     bent = covariance.coordinate_slopes(p, query)[:, None]
-    return MomentSlopes(by_mean * bent + model.mean.input_slopes(query, p), by_variance * bent)
+    found = {name: part * bent for name, part in found.items()}
+    found["mean"] += model.mean.input_slopes(query, p)
+    return MomentSlopes(**found)
+
+
+def _tapered(
+    sweeper: Sweeper, query: np.ndarray, k: int
+) -> tuple[tuple[np.ndarray, list[KernelWeights]], dict[str, np.ndarray]]:
+    """Of k neighbours that taper off: their numbers (b, k) and the slopes by correlations with them, and slopes
+    (b, C, d) of mean, variance, quad and size by coordinates, as far as the noises change with these."""
+    model, taper = sweeper.model, sweeper.taper
+    assert taper is not None
+    table = sweeper.new_table(query, k)
+    k = min(k, table.ids.shape[1])
+    around, latent = sweeper.around(query, table, k, differentiate=True)
+    points, places = model.coordinates(query), np.maximum(table.ids, 0)
+
+    def by_points(by_u: np.ndarray) -> np.ndarray:
+        """From slopes by u (b, C, k), in the order of `around`."""
+        ordered = np.zeros(by_u.shape)
+        np.put_along_axis(ordered, np.broadcast_to(around.places[:, None], by_u.shape), by_u, axis=2)
+        by_squares = 2 * taper.depth_slopes(table.sqdist, k, ordered)
+        return contracted(by_squares, points, sweeper.located, places) / sweeper.lengths**2
+
+    u, left = np.sqrt(1 - around.shares), np.where(around.shares > 0, around.shares, np.inf)
+    by_noise = (2 * taper.noise * u / left**2)[:, None]  # of the noise by u; at the edge weights are zero
+    weights = latent.found.noise_weights()
+    sizes = np.where(around.ids[..., None] >= 0, model.family.sizes(latent.observed), 0.0)
+    by = {
+        "mean": by_points(weights.mean * by_noise),
+        "variance": by_points(weights.variance * by_noise),
+        "size": by_points((-2 * u[..., None] * sizes).transpose(0, 2, 1)),
+    }
+    if weights.quad is not None:
+        by["quad"] = by_points(weights.quad * by_noise)
+    else:
+        by["quad"] = _quad_differences(sweeper, query, table, k)
+    return (around.ids, latent.found.kernel_weights()), by
+
+
+def _quad_differences(sweeper: Sweeper, query: np.ndarray, table: NeighbourTable, k: int) -> np.ndarray:
+    """Slopes (b, C, d) of quad by coordinates, with the same neighbours, from central differences of the closed form:
+    quads of mixed outputs, which depend on an order, have no short formula."""
+    points, places = sweeper.model.coordinates(query), np.maximum(table.ids, 0)
+    found = np.empty((len(query), sweeper.model.family.latents, query.shape[1]))
+    for e, length in enumerate(sweeper.lengths):
+        off = (points[:, e, None] - sweeper.located[places, e]) / length
+        sides = []
+        for step in (_STEP, -_STEP):
+            moved = np.maximum(table.sqdist + step * (2 * off + step), 0.0)
+            sides.append(sweeper.around(query, NeighbourTable(table.ids, moved), k)[1].found.quad[:, 0])
+        found[..., e] = (sides[0] - sides[1]) / (2 * _STEP * length)
+    return found
 
 
 def by_coordinates(
@@ -117,12 +183,14 @@ def head_slopes(head: Any, moments: Moments, by: MomentSlopes, noise: np.ndarray
 
     The formula of a head stands in one place, the head: here differences of it are taken, moment by moment, to ten
     digits. Every output depends on its own moments alone. A variance of zero, as rounding leaves it where the function
-    is known, has no slope.
+    is known, has no slope, and moments that stay as they are have no part in it.
     """
     loc = head.predicted(moments, noise).loc
     several = loc.ndim == 2
     slopes = np.zeros((2, *by.mean.shape))
     for name, slope in by._asdict().items():
+        if not slope.any():
+            continue
         value = getattr(moments, name)
         step = _STEP * (1 + np.abs(value) if name == "mean" else np.abs(value))
         above, below = (head.predicted(replace(moments, **{name: value + s}), noise) for s in (step, -step))

@@ -82,15 +82,18 @@ class Model:
         ks: np.ndarray | None = None,
         differentiate: bool = False,
         located: np.ndarray | None = None,
+        extra: np.ndarray | None = None,
     ) -> Latent:
         """The latent functions at query (b, d), given the neighbours ids (b, k), or the first ks (q,) of them.
 
         left_out: the observations (b,) that the query stands for, which are then taken away from the neighbours.
         located: what `coordinates` says of all rows, where it is known.
+        extra: noises (b, k) that the neighbours have beside their own, relative to the prior variances.
         """
         observed, state = seen_by(rows, self.family, ids, left_out)
         scale2 = self.scale2
         sites = self.family.sites(observed, state, self.parameters, scale2)
+        noises = sites.noises if extra is None else sites.noises + extra[..., None]
         near = rows.inputs[np.maximum(ids, 0)] if self.mean.needs_inputs else query
         targets = sites.targets - self.mean.at(near, self.parameters)
         warps = self.covariance.warps
@@ -102,10 +105,10 @@ class Model:
             else:
                 at_query = warps.features(query)
             given, own = (at_query, features.values, features.ids(ids)), warps.owners
-            neighbourhood = Neighbourhood(*given, targets, sites.noises, own)
+            neighbourhood = Neighbourhood(*given, targets, noises, own)
         else:
             located = self.coordinates(rows.inputs) if located is None else located
-            neighbourhood = Neighbourhood(self.coordinates(query), located, ids, targets, sites.noises)
+            neighbourhood = Neighbourhood(self.coordinates(query), located, ids, targets, noises)
         found = self.covariance.condition(self.parameters, neighbourhood, ks, differentiate)
         level = self.mean.at(query, self.parameters)
         level = level[:, None] if level.ndim == 2 else level

@@ -5,7 +5,7 @@
     estimator   name, parameters of the constructor, columns; written by the estimators, see `estimators/_base.py`
     family      name, and what the family says of itself
     model       kernel, covariance (shared, own or mixed), mean, k; which columns are bent, and how, are arrays;
-                coordinates and drift, where there are any
+                coordinates and drift, where there are any; taper, where neighbourhoods are continuous
     head        the family's head
     summary     what the fit did
     target      what the estimator knows of the target
@@ -31,13 +31,14 @@ from nearfield.families import Family, checked, family_named
 from nearfield.fitting import Fit
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS, Linear, Mean, find_mean
-from nearfield.migration import NEWEST, PLAIN_MODEL
+from nearfield.migration import HARD_MODEL, NEWEST, PLAIN_MODEL
 from nearfield.model import Model
 from nearfield.persistence import ModelFileError, require, require_array, section
 from nearfield.prediction import Predictor
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
 from nearfield.summary import Summary
+from nearfield.taper import Taper
 from nearfield.warps import KNOTS, Warps
 
 Header = dict[str, Any]
@@ -54,6 +55,7 @@ def pack(fit: Fit) -> tuple[Header, Arrays]:
     mean = next(name for name, kind in MEANS.items() if type(model.mean) is type(kind))
     drift = {} if (own := getattr(model.mean, "columns", None)) is None else {"drift": list(own)}
     chart = {"coordinates": fit.inputs.chart.to_json()} if isinstance(fit.inputs, ChartedScaling) else {}
+    taper = {} if predictor.taper is None else {"taper": predictor.taper._asdict()}
     described = {
         "kernel": fit.summary.kernel,
         "covariance": covariance,
@@ -61,8 +63,9 @@ def pack(fit: Fit) -> tuple[Header, Arrays]:
         "k": predictor.k,
         **chart,
         **drift,
+        **taper,
     }
-    described |= {} if chart or drift else {"version": PLAIN_MODEL}
+    described |= {} if taper else {"version": HARD_MODEL if chart or drift else PLAIN_MODEL}
     sections = {
         "family": {"name": model.family.name, **model.family.described()},
         "model": described,
@@ -92,7 +95,20 @@ def unpack(header: Header, arrays: Arrays) -> Fit:
     if k < 1:
         raise ModelFileError(f"its k is {k}; expected at least 1")
     head = family.unpacked_head(own["head"], _named(arrays, "head"))
-    return Fit(Predictor(model, rows, k, head), _inputs(own["model"], arrays, rows.inputs.shape[1]), summary)
+    predictor = Predictor(model, rows, k, head, _taper(own["model"].get("taper")))
+    return Fit(predictor, _inputs(own["model"], arrays, rows.inputs.shape[1]), summary)
+
+
+def _taper(fields: Any) -> Taper | None:
+    """How neighbours lose their weight, where they do."""
+    if fields is None:
+        return None
+    if not isinstance(fields, dict):
+        raise ModelFileError("its taper is no pair of numbers")
+    whole, noise = (require(fields, name, float) for name in Taper._fields)
+    if not (0 < whole < 1 and 0 < noise < math.inf):
+        raise ModelFileError(f"its taper is {fields!r}; expected a share of whole neighbours and a noise above zero")
+    return Taper(whole, noise)
 
 
 def _inputs(fields: Header, arrays: Arrays, m: int) -> Scaling:

@@ -15,6 +15,7 @@ from nearfield.rows import Rows
 from nearfield.scaling import Scaling
 from nearfield.simulation import Joint, joint
 from nearfield.sweep import Sweeper, can_be_whole
+from nearfield.taper import Taper
 
 _BLOCK_ROWS = 8192
 
@@ -29,19 +30,32 @@ class Head(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """Predicts from the k nearest of the rows; from all of them where k leaves out no more than one."""
+    """Predicts from the k nearest of the rows; from all of them where k leaves out no more than one.
+
+    taper: how neighbours lose their weight towards the edge, so that predictions are continuous; None: they do not.
+    """
 
     model: Model
     rows: Rows
     k: int
     head: Any  # a Head
+    taper: Taper | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_sweeper"}  # the index is rebuilt
 
     @cached_property
     def _sweeper(self) -> Sweeper:
-        return Sweeper(self.model, self.rows)
+        return Sweeper(self.model, self.rows, taper=self.taper)
+
+    @property
+    def hard(self) -> Predictor:
+        """The same with neighbours that come and go at once."""
+        if self.taper is None:
+            return self
+        other = replace(self, taper=None)
+        vars(other)["_sweeper"] = self._sweeper.tapered(None)
+        return other
 
     @property
     def sweeper(self) -> Sweeper:
@@ -97,12 +111,12 @@ class Predictor:
         model = replace(self.model, family=family)
         rows = self.rows.followed_by(more, family)
         k, sweeper = self._more_neighbours(len(rows)), vars(self).get("_sweeper")
-        longer = Predictor(model, rows, k, self.head)
+        longer = Predictor(model, rows, k, self.head, self.taper)
         state, _ = longer._sweeper.settled(k, np.arange(len(self.rows), len(rows)))
         if state is not rows.state:
-            longer = Predictor(model, rows.with_state(state), k, self.head)
+            longer = Predictor(model, rows.with_state(state), k, self.head, self.taper)
         if sweeper is not None and longer._sweeper.whole(k):
-            vars(longer)["_sweeper"] = Sweeper(model, longer.rows, sweeper.factorised)
+            vars(longer)["_sweeper"] = Sweeper(model, longer.rows, sweeper.factorised, self.taper)
         return longer
 
     def _more_neighbours(self, n: int) -> int:

@@ -36,6 +36,7 @@ class Summary:
     axes: str = ""
     sill: str = ""
     leaving: str = ""
+    neighbourhoods: str = ""  # "continuous", or nothing
 
     def as_dict(self) -> dict[str, object]:
         """Plain numbers and strings."""
@@ -48,11 +49,12 @@ class Summary:
         scores = ", ".join(f"{label} {self.left_out[name]:.4g}" for name, label in _LABELS if name in self.left_out)
         covered = [f"{100 * self.left_out[name]:.1f}" for name in _COVERAGES if name in self.left_out]
         appended = f" ({self.appended:,} of them appended later)" if self.appended else ""
+        edges = f", {self.neighbourhoods} neighbourhoods" if self.neighbourhoods else ""
         lines = [
             f"{self.rows:,} rows{appended}, {self.columns} columns, kernel {self.kernel}, {self.mean} mean, "
             f"{self.likelihood.replace('_', ' ')} likelihood, {self.predictive} predictive",
             f"trained {self.steps} steps in {self.seconds:.1f} s (stopped {stopped}); recoveries: {recoveries}",
-            f"k = {self.k}: {self.k_reason}",
+            f"k = {self.k}{edges}: {self.k_reason}",
             *filter(None, (self.smoothness, self.bent, self.axes, self.sill, self.leaving)),
             f"{self.left_out_rows:,} rows left out: {scores}",
         ]

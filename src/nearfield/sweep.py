@@ -5,16 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from nearfield._threads import one_blas_thread
 from nearfield.families import Observations, taken
-from nearfield.model import AllRows, Model
+from nearfield.model import AllRows, Latent, Model
 from nearfield.moments import NEAR, Moments, beside, joined
-from nearfield.neighbours import NeighbourIndex, build_index
+from nearfield.neighbours import NeighbourIndex, NeighbourTable, build_index
 from nearfield.neighbours.restricted import Hidden, RestrictedIndex
 from nearfield.rows import Rows
+from nearfield.taper import Around, Taper
 
 _BLOCK_NUMBERS = 2**18  # neighbours held at a time, over all rows of a block and all latent functions
 MOST_WHOLE = 3000  # rows up to which all can be neighbours by one factorisation, 10^5 predictions in a minute or so
@@ -23,12 +25,16 @@ _MOST_SWEEPS, _SETTLED = 20, 1e-3  # for the site state; relative change of a sw
 
 
 class Sweeper:
-    """A model, the rows that may be neighbours and the index that finds them under the model's length scales."""
+    """A model, the rows that may be neighbours and the index that finds them under the model's length scales.
 
-    def __init__(self, model: Model, rows: Rows, earlier: AllRows | None = None) -> None:
+    Moments are those of hard neighbourhoods, or of continuous ones, where there is a `taper`.
+    """
+
+    def __init__(self, model: Model, rows: Rows, earlier: AllRows | None = None, taper: Taper | None = None) -> None:
         """earlier: the first of the rows, factorised together before, if they were."""
         self.model = model
         self.rows = rows
+        self.taper = taper
         self._earlier = earlier
         self.lengths = model.search_lengths
 
@@ -73,6 +79,15 @@ class Sweeper:
         other.rows = self.rows.with_state(state)
         return other
 
+    def tapered(self, taper: Taper | None) -> Sweeper:
+        """The same rows with the same index and other neighbourhoods."""
+        if taper == self.taper:
+            return self
+        _ = self.index  # is built once for both
+        other = copy.copy(self)
+        other.taper = taper
+        return other
+
     def whole(self, k: int) -> bool:
         """Whether k neighbours are all rows, and these few enough to be factorised together."""
         return self._reach(k) == len(self.rows) and can_be_whole(self.model, len(self.rows))
@@ -86,10 +101,21 @@ class Sweeper:
 
     def new_ids(self, query: np.ndarray, k: int) -> np.ndarray:
         """Neighbours (b, k) of new rows, inputs (b, d)."""
-        return self.index.query(self.model.coordinates(query) / self.lengths, self._reach(k)).ids
+        return self._of_new(query, self._reach(k)).ids
 
-    def left_out_ids(self, which: np.ndarray, k: int, inputs: np.ndarray | None = None) -> np.ndarray:
-        """Neighbours (b, k) of the observations `which` (b,), each left out, or of other inputs (b, d) without them.
+    def new_table(self, query: np.ndarray, k: int) -> NeighbourTable:
+        """Neighbours of new rows, inputs (b, d): k, and where they taper off the next one."""
+        return self._of_new(query, self._wide(k))
+
+    def _of_new(self, query: np.ndarray, most: int) -> NeighbourTable:
+        return self.index.query(self.model.coordinates(query) / self.lengths, most)
+
+    def left_out_ids(self, which: np.ndarray, k: int) -> np.ndarray:
+        """Neighbours (b, k) of the observations `which` (b,), each left out."""
+        return self._of_left_out(which, self._reach(k)).ids
+
+    def _of_left_out(self, which: np.ndarray, most: int, inputs: np.ndarray | None = None) -> NeighbourTable:
+        """Neighbours of the observations `which` (b,), each left out, or of other inputs (b, d) without them.
 
         A row of several observations loses one only: it stays among its neighbours for the others.
         """
@@ -97,8 +123,13 @@ class Sweeper:
         row = observations.row[which]
         query = self.scaled(row) if inputs is None else self.model.coordinates(inputs) / self.lengths
         if self.rows.hidden is not None:
-            return self.restricted.query(query, self._reach(k), row).ids
-        return self.index.query(query, self._reach(k), np.where(observations.alone[which], row, -1)).ids
+            return self.restricted.query(query, most, row)
+        return self.index.query(query, most, np.where(observations.alone[which], row, -1))
+
+    def _wide(self, k: int) -> int:
+        """Neighbours to ask for where moments are wanted: the next one is the edge of those that taper off."""
+        reach = self._reach(k)
+        return reach if self.taper is None else min(reach + 1, len(self.rows))
 
     def earlier_ids(self, which: np.ndarray, k: int, rank: np.ndarray) -> np.ndarray:
         """Neighbours (b, k) of the rows `which` (b,) among those of a lower rank (n,)."""
@@ -124,8 +155,8 @@ class Sweeper:
         parts = []
         for block in self._blocks(len(which), int(ks[-1])):
             left_out = self.rows.observations.take(which[block])
-            ids = self.left_out_ids(which[block], int(ks[-1]))
-            parts.append(self._moments(self.rows.inputs[left_out.row], ids, ks, left_out, covariance))
+            table = self._of_left_out(which[block], self._wide(int(ks[-1])))
+            parts.append(self._moments(self.rows.inputs[left_out.row], table, ks, left_out, covariance))
         return joined(parts)
 
     def elsewhere(self, which: np.ndarray, inputs: np.ndarray, k: int) -> Moments:
@@ -133,8 +164,8 @@ class Sweeper:
         ks, parts = np.array([k]), []
         for block in self._blocks(len(which), k):
             left_out = self.rows.observations.take(which[block])
-            ids = self.left_out_ids(which[block], k, inputs[block])
-            parts.append(self._moments(inputs[block], ids, ks, left_out, False))
+            table = self._of_left_out(which[block], self._wide(k), inputs[block])
+            parts.append(self._moments(inputs[block], table, ks, left_out, False))
         return joined(parts).at(0)
 
     def _left_out_together(self, which: np.ndarray, covariance: bool) -> Moments:
@@ -149,15 +180,18 @@ class Sweeper:
             of_group = np.zeros((int(rows.groups.max()) + 1, sizes.shape[1]))
             np.add.at(of_group, rows.groups, sizes)
             lost = of_group[rows.groups[left_out.row]]
-        near = self._near(rows.inputs[left_out.row], lambda block: self.left_out_ids(which[block], NEAR), left_out)
+        wide = self._wide(NEAR)
+        near = self._near(rows.inputs[left_out.row], lambda block: self._of_left_out(which[block], wide), left_out)
         return self._whole(mean, variance, quad, sizes.sum(axis=0) - lost, near, covariance)
 
-    def _near(self, query: np.ndarray, ids: Callable[[slice], np.ndarray], left_out: Observations | None) -> Moments:
-        """Moments (b, 1, C) given the nearest NEAR rows alone, whose numbers `ids` finds block by block."""
+    def _near(
+        self, query: np.ndarray, table: Callable[[slice], NeighbourTable], left_out: Observations | None
+    ) -> Moments:
+        """Moments (b, 1, C) given the nearest NEAR rows alone, which `table` finds block by block."""
         ks, parts = np.array([min(NEAR, len(self.rows))]), []
         for block in self._blocks(len(query), NEAR):
             own = None if left_out is None else left_out.take(np.arange(len(query))[block])
-            parts.append(self._moments(query[block], ids(block), ks, own, False))
+            parts.append(self._moments(query[block], table(block), ks, own, False))
         return joined(parts)
 
     def _whole(
@@ -182,11 +216,11 @@ class Sweeper:
         """Moments (b, C) of new rows, inputs (b, d), from their k nearest training rows; one sweep gives everything."""
         if self.whole(k):
             size = self.model.family.sizes(self.rows.observed).sum(axis=0)
-            near = self._near(query, lambda block: self.new_ids(query[block], NEAR), None)
+            near = self._near(query, lambda block: self.new_table(query[block], NEAR), None)
             return self._whole(*self.together.new(query), size, near, covariance).at(0)
         ks = np.array([k])
         parts = [
-            self._moments(query[block], self.new_ids(query[block], k), ks, None, covariance)
+            self._moments(query[block], self.new_table(query[block], k), ks, None, covariance)
             for block in self._blocks(len(query), k)
         ]
         return joined(parts).at(0)
@@ -232,29 +266,82 @@ class Sweeper:
         return self.model.family.updated_state(taken(rows.observed, which), mean, variance, self.model.parameters)
 
     def _moments(
-        self, query: np.ndarray, ids: np.ndarray, ks: np.ndarray, left_out: Observations | None, covariance: bool
+        self, query: np.ndarray, table: NeighbourTable, ks: np.ndarray, left_out: Observations | None, covariance: bool
     ) -> Moments:
         last = np.array([self._reach(int(k)) for k in ks])
         near = np.minimum(last, NEAR)
         asked = np.union1d(last, near)
-        latent = self.model.latent(self.rows, query, ids, left_out, asked, located=self.located)
-        mean, variance, quad = latent.mean, latent.found.variance, latent.found.quad
-        _refuse_not_finite(mean, variance)
-        sizes = np.where(ids[..., None] >= 0, self.model.family.sizes(latent.observed), 0.0).cumsum(axis=1)
+        found = (self._hard if self.taper is None else self._continuous)(query, table, asked, left_out)
+        _refuse_not_finite(found.mean, found.variance)
         at, at_near = np.searchsorted(asked, last), np.searchsorted(asked, near)
-        between = None
+        variance, between = found.variance[:, at], None
         if covariance:
-            found = latent.found.covariance
-            between = variance[:, at, :, None] * np.eye(variance.shape[-1]) if found is None else found[:, at]
+            own = found.covariance
+            between = variance[..., None] * np.eye(variance.shape[-1]) if own is None else own[:, at]
         return Moments(
-            mean[:, at], variance[:, at], quad[:, at], sizes[:, last - 1], quad[:, at_near], sizes[:, near - 1],
-            between, latent.found.jittered,
+            found.mean[:, at], variance, found.quad[:, at], found.size[:, at], found.quad[:, at_near],
+            found.size[:, at_near], between, found.jittered,
         )  # fmt: skip
+
+    def _hard(
+        self, query: np.ndarray, table: NeighbourTable, asked: np.ndarray, left_out: Observations | None
+    ) -> _Given:
+        """Given so many (q,) of the neighbours, all by one factorisation."""
+        ids = table.ids
+        latent = self.model.latent(self.rows, query, ids, left_out, asked, located=self.located)
+        sizes = np.where(ids[..., None] >= 0, self.model.family.sizes(latent.observed), 0.0).cumsum(axis=1)
+        found = latent.found
+        return _Given(latent.mean, found.variance, found.quad, sizes[:, asked - 1], found.covariance, found.jittered)
+
+    def _continuous(
+        self, query: np.ndarray, table: NeighbourTable, asked: np.ndarray, left_out: Observations | None
+    ) -> _Given:
+        """The same with noises that depend on the number of neighbours, and a factorisation for each."""
+        parts = []
+        for k in asked.tolist():
+            around, latent = self.around(query, table, k, left_out)
+            there = np.where(around.ids >= 0, around.shares, 0.0)[..., None]
+            size = (there * self.model.family.sizes(latent.observed)).sum(axis=1, keepdims=True)
+            found = latent.found
+            parts.append(_Given(latent.mean, found.variance, found.quad, size, found.covariance, found.jittered))
+        mean, variance, quad, size = (
+            np.concatenate(own, axis=1) for own in zip(*(part[:4] for part in parts), strict=True)
+        )
+        own = [part.covariance for part in parts if part.covariance is not None]
+        between = np.concatenate(own, axis=1) if own else None
+        return _Given(mean, variance, quad, size, between, sum(part.jittered for part in parts))
+
+    def around(
+        self,
+        query: np.ndarray,
+        table: NeighbourTable,
+        k: int,
+        left_out: Observations | None = None,
+        differentiate: bool = False,
+    ) -> tuple[Around, Latent]:
+        """The nearest k of the rows of a table, tapering off, and the latent functions at query (b, d) given these."""
+        assert self.taper is not None
+        around = self.taper.around(table.ids, table.sqdist, k)
+        latent = self.model.latent(
+            self.rows, query, around.ids, left_out, None, differentiate, self.located, around.noises
+        )
+        return around, latent
 
     def _blocks(self, n: int, k: int) -> list[slice]:
         width = max(k, 1) * self.model.family.latents
         size = max(1, _BLOCK_NUMBERS // width)
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+class _Given(NamedTuple):
+    """Moments and sizes given several numbers of neighbours, (b, q, ..) each, and how many rows needed extra jitter."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    quad: np.ndarray
+    size: np.ndarray
+    covariance: np.ndarray | None
+    jittered: int
 
 
 def can_be_whole(model: Model, n: int) -> bool:

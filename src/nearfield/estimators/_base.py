@@ -87,6 +87,7 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
     learning_rate: float
     batch_size: int
     refresh_every: int
+    continuous: bool | str
     engine: str
     checkpoint: str | os.PathLike[str] | None
     verbose: bool | None
@@ -122,6 +123,8 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
                 raise ValueError(f"{name} is {getattr(self, name)!r}: expected a whole number of at least 1.")
         if not 0 < self.learning_rate <= 1:
             raise ValueError(f"learning_rate is {self.learning_rate!r}: expected a number above 0, at most 1.")
+        if self.continuous != "auto" and not isinstance(self.continuous, bool | np.bool_):
+            raise ValueError(f"continuous is {self.continuous!r}: expected True, False or 'auto'.")
         shared = {f.name: plain(getattr(self, f.name)) for f in fields(Settings) if hasattr(self, f.name)}
         return Settings(**{**shared, "predictive": self._predictive(), "drift": None, **further})
 
@@ -316,6 +319,7 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         for name in ("_loo", "_importances", "_left_out_errors"):
             self.__dict__.pop(name, None)
         self.k_: int = fit.predictor.k
+        self.continuous_: bool = fit.predictor.taper is not None
         self.n_rows_: int = len(self._places)
         model = fit.predictor.model
         self.length_scales_: np.ndarray = np.exp(model.parameters["log_lengths"]) * fit.inputs.scale

@@ -26,7 +26,7 @@ class Explanation(NamedTuple):
     weights: (n, m) kriging weights: how much the neighbour's target, less the mean there, counts in the mean of the
         latent function; of classes with latent functions of their own, in that of the most probable one. NaN for none.
     changes: (n, m) what the prediction would be without that neighbour, and all copies of it, less what it is; the next
-        nearest row then takes its place. NaN for none.
+        nearest row then takes its place, but not in a continuous neighbourhood, whose edge stays. NaN for none.
     rest: (n,) one less the weights of all neighbours, also of those not listed: the share of a constant mean.
     """
 

@@ -28,10 +28,11 @@ class GradientMixin:
     def predict_gradient(self: Any, X: Any, uncertainty: str = "observation") -> PredictionGradient:
         """Slopes of `predict`'s mean and std by each column of X: (n, d), of several outputs (n, P, d).
 
-        In units of the target by units of the column, where the neighbours of a row stay the same. NaN for columns
-        that are no numbers (text, dates, durations) and in cells that are missing. Where a prediction has a kink (at a
-        training row, if the kernel has a share of Matern 1/2; at a knot of a column that is bent) the slope is one
-        between those of both sides, or that of one of them; where the latent std is zero, its slope is.
+        In units of the target by units of the column, where the neighbours of a row stay the same; if neighbourhoods
+        are continuous (`continuous_`), everywhere. NaN for columns that are no numbers (text, dates, durations) and in
+        cells that are missing. Where a prediction has a kink (at a training row, if the kernel has a share of Matern
+        1/2; at a knot of a column that is bent; where neighbours of a continuous neighbourhood change places) the
+        slope is one between those of both sides, or that of one of them; where the latent std is zero, its slope is.
 
         uncertainty : whose std: "observation", of a new measurement, noise included; or "latent", of the noise-free
             function.

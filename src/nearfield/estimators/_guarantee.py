@@ -1,4 +1,8 @@
-"""Intervals with a guarantee: what `predict_interval` gives with method="jackknife+" and "minmax"."""
+"""Intervals with a guarantee: what `predict_interval` gives with method="jackknife+" and "minmax".
+
+They are those of hard neighbourhoods, whether predictions are continuous or not: the guarantee is for any rule that
+treats all rows alike, and with this one predictions without single rows are exact.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ class GuaranteedIntervals(GPEstimator):
     def _guaranteed(self, X: Any, coverage: float, method: str) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper ends (n,) in the units of the target."""
         X = self._inputs(X)
-        predictor, target = self._fit.predictor, self._target
+        predictor, target = self._fit.predictor.hard, self._target
         if predictor.model.family.latents > 1:
             raise ValueError(
                 f"method is {method!r}: intervals with a guarantee are for one output, and the model has "
@@ -46,6 +50,10 @@ class GuaranteedIntervals(GPEstimator):
 
     def _errors(self) -> Errors:
         """Left-out absolute residuals of the observations, of which there is one at each row."""
-        observations = self._fit.predictor.rows.observations
+        predictor = self._fit.predictor
+        observations = predictor.rows.observations
+        if predictor.taper is not None:
+            y, centre = self._family.values(observations.observed), predictor.hard.left_out().loc
+            return Errors.of(np.abs(np.ravel(y - centre)) * float(self._target.scale), observations.weights)
         first = np.unique(self._places, return_index=True)[1]  # the first given row of each observation
         return Errors.of(np.abs(np.ravel(self.loo_.residual)[first]), observations.weights)

@@ -86,12 +86,16 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         longitude and latitude degrees of a great circle), or of all columns that are numbers where there are none; or a
         mapping of columns to distances, such as {"x": 10, "y": 10, "date": 30}, of dates in days: a row is hidden if it
         is inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
+    continuous : whether predictions are continuous: neighbours then lose their weight towards the edge of a
+        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns,
+        unless left-out rows are predicted clearly worse; for more only where they are predicted clearly better.
 
     Attributes
     ----------
     classes_ : labels, sorted; the columns of `predict_proba`.
     class_counts_, class_shares_ : how often each was seen, and in which share of the rows.
     class_weight_ : (K,) how often a row of each class counts.
+    continuous_ : whether neighbourhoods are continuous.
     k_ : number of neighbours in use.
     loo_ : left-out `probability` (n, K) and `log_score` (n,) of the training rows, computed when first asked for. A row
         of weight zero is no training row.
@@ -132,6 +136,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         drift: Any = None,
         leave_out: str = "one",
         buffer: Any = None,
+        continuous: bool | str = DEFAULTS.continuous,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -157,6 +162,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         self.drift = drift
         self.leave_out = leave_out
         self.buffer = buffer
+        self.continuous = continuous
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 

@@ -90,9 +90,13 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         longitude and latitude degrees of a great circle), or of all columns that are numbers where there are none; or a
         mapping of columns to distances, such as {"x": 10, "y": 10, "date": 30}, of dates in days: a row is hidden if it
         is inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
+    continuous : whether predictions are continuous: neighbours then lose their weight towards the edge of a
+        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns,
+        unless left-out rows are predicted clearly worse; for more only where they are predicted clearly better.
 
     Attributes
     ----------
+    continuous_ : whether neighbourhoods are continuous.
     k_ : number of neighbours in use. Where it is n - 1, predictions use all n rows.
     loo_ : left-out `mean`, `std` and `residual` of the training rows, computed when first asked for. A row of weight
         zero, or without any target, is no training row.
@@ -142,6 +146,7 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         drift: Any = None,
         leave_out: str = "one",
         buffer: Any = None,
+        continuous: bool | str = DEFAULTS.continuous,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -167,6 +172,7 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         self.drift = drift
         self.leave_out = leave_out
         self.buffer = buffer
+        self.continuous = continuous
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
@@ -341,7 +347,7 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         learned on these rows it is approximate: few numbers learned on many rows change little without one of them. It
         holds on average over training sets and new rows, not at each input. It takes 1 / (1 - coverage) - 1 training
         rows; with fewer, ends are infinite. A row of weight two counts as two. Absolute residuals are ranked, not those
-        relative to a scale of their own.
+        relative to a scale of their own. Both methods have hard neighbourhoods, whatever `continuous_` says.
         """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage is {coverage!r}: expected a number between 0 and 1, for example 0.9.")
