@@ -12,6 +12,6 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))
 
-from experiments.data import Split, available, load, split  # noqa: E402
+from experiments.data import Split, available, load, load_array, split  # noqa: E402
 
-__all__ = ["ROOT", "Split", "available", "load", "split"]
+__all__ = ["ROOT", "Split", "available", "load", "load_array", "split"]

@@ -101,6 +101,9 @@ def calibrate(
     kept = first.get(choice.k, found[choice.k])  # of all left-out rows, where these were tried with it
     left_out = kept.rows
     head = calibrator.finish(left_out, kept.head)
+    units = rows.units(sample)
+    if units is not None and len(units) == len(left_out.weights):
+        head = calibrator.covering(left_out, head, units)
     choice = replace(choice, head=head, reason=reason or choice.reason)
     return Calibrated(choice, calibrator.scores(left_out, head), jittered, sweeper.taper)
 

@@ -141,11 +141,12 @@ def descend(model: Model, rows: Rows, iterations: int, shift: Shift = MappingPro
 def joint_share(model: Model, rows: Rows) -> float:
     """The share of the joint density in the score. Rows of a group are not independent: their density says nothing.
 
-    The densities of rows given those before them are the joint density: where there are times, nothing else counts.
+    Where there are times, nothing else counts: the densities of rows given those before them are the joint density. Nor
+    does anything else where there is a buffer, which one factorisation knows nothing of.
     """
     if not model.family.exact_sites or rows.groups is not None:
         return 0.0
-    return 1.0 if rows.times is not None else 1 / (1 + (len(rows) / RARE) ** 2)
+    return 1 / (1 + (len(rows) / RARE) ** 2) if rows.in_blocks else 1.0
 
 
 def loss_of(model: Model, rows: Rows) -> tuple[float, dict[str, np.ndarray], int]:

@@ -328,8 +328,8 @@ class _Learner:
         calibrated, choose, rows = settings.predictive == "calibrated", settings.continuous == "auto", sweeper.rows
         sweeper = sweeper.tapered(first_taper(settings.continuous, rows.inputs))
         exact = _exactly(sweeper.model, rows, settings) == "all" and trained.progress.steps > 0
-        few = rows.observations.weights.sum() < _FOLDED_ROWS * _varying(rows.inputs)
-        if calibrated and exact and few:
+        few = _independent(rows) < _FOLDED_ROWS * _varying(rows.inputs)
+        if calibrated and exact and few and rows.in_blocks:
             outer = outer_moments(sweeper.model, rows, self.rng, sweeper.taper)
         return calibrate_either(sweeper, sample, counted, settings.k, calibrated, self.unit, outer, choose)
 
@@ -367,13 +367,15 @@ def _warps(rows: Rows, warp: bool | tuple[int, ...]) -> Warps:
 
 
 def _exactly(model: Model, rows: Rows, settings: Settings) -> str:
-    """Whether all rows are left out by one factorisation: "all"; of a "sample" to begin with; of all to "begin" with,
-    where each row is then left out with others of its own; or "" of none."""
+    """Whether all rows are factorised together: "all", of a "sample" to begin with, or "" of none.
+
+    Where rows see different others, that is for their joint density alone, see `descent.joint_share`.
+    """
     if model.family.state_learned or model.covariance.matrix_rows > 1 or settings.objective != "loo":
         return ""
     n, few = len(rows), "sample" if model.family.exact_sites else ""
     if n <= EXACT_ROWS and (not isinstance(settings.k, int) or settings.k >= n - 1):
-        return "all" if rows.in_blocks else "begin" if few else ""
+        return "all" if rows.in_blocks else few and "all"
     return few
 
 
@@ -403,7 +405,7 @@ def schedule_for(
     batches = tuple(Stage(*stage) for stage in zip(rates, ks, shares, strict=True) if stage[2] > 0)
     stages: tuple[Advancing, ...] = batches
     if exact:
-        descents = _descents(n, settings.max_steps, exact in ("all", "begin"))
+        descents = _descents(n, settings.max_steps, exact == "all")
         first = (batches[0],) if n <= MOST_WHOLE else _raced(batches[0])
         stages = descents if exact == "all" else (*descents, *first, *batches[1:])
     return Schedule(stages, settings.batch_size, every, patience=2.0 if patient else 0.0)
@@ -455,6 +457,12 @@ def _sample(rng: np.random.Generator, weights: np.ndarray) -> tuple[np.ndarray, 
     drawn = (rng.random() + np.arange(_LEFT_OUT_ROWS)) * (ends[-1] / _LEFT_OUT_ROWS)
     sample, times = np.unique(np.minimum(np.searchsorted(ends, drawn, side="right"), n - 1), return_counts=True)
     return sample, times.astype(np.float64)
+
+
+def _independent(rows: Rows) -> float:
+    """How many observations there are, rows of a group being one."""
+    total = float(rows.observations.weights.sum())
+    return total if rows.groups is None else min(total, float(np.unique(rows.groups).size))
 
 
 def _varying(inputs: np.ndarray) -> int:

@@ -93,6 +93,20 @@ class Rows:
         seen = RestrictedIndex(self.inputs, self.hidden).query(self.inputs[row], NEAR, row).ids >= 0
         return enough(seen.sum(axis=1))
 
+    def units(self, which: np.ndarray) -> np.ndarray | None:
+        """Numbers (b,) of what the observations `which` (b,) are part of and may share their fate with; None: nothing.
+
+        Their groups; within a buffer, balls as large as it is; else rows of the same time.
+        """
+        hidden, row = self.hidden, self.observations.row[which]
+        if hidden is None:
+            return None
+        if hidden.groups is not None:
+            return hidden.groups[row]
+        if hidden.spots is not None:
+            return _packed(hidden.spots[row])
+        return None if hidden.times is None else np.unique(hidden.times[row], return_inverse=True)[1]
+
     def with_state(self, state: np.ndarray) -> Rows:
         """The same rows with another site state."""
         other = replace(self, state=state)
@@ -161,6 +175,18 @@ def _spots(inputs: np.ndarray, buffer: np.ndarray) -> np.ndarray:
         for column in np.flatnonzero(weights).tolist():
             found[:, axis] += weights[column] * inputs[:, column]
     return found
+
+
+def _packed(spots: np.ndarray) -> np.ndarray:
+    """Numbers (b,) of balls of radius 1 that hold all spots (b, p), each around the first that is in none before."""
+    number = np.full(len(spots), -1)
+    for count in range(len(spots)):
+        rest = np.flatnonzero(number < 0)
+        if not rest.size:
+            break
+        off = spots[rest] - spots[rest[0]]
+        number[rest[(off * off).sum(axis=1) <= 1]] = count
+    return number
 
 
 def without(observed: Observed, ids: np.ndarray, left_out: Observations, additive: tuple[str, ...]) -> Observed:

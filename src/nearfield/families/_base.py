@@ -154,6 +154,10 @@ class Calibrator(Protocol):
         """Scores by name, in the units of the target."""
         ...
 
+    def covering(self, rows: Any, head: Any, units: np.ndarray) -> Any:
+        """The head for rows of new units, where left-out rows with the same number (b,) share their fate."""
+        ...
+
     def finish(self, rows: Any, head: Any) -> Any:
         """The head to predict with, now that k is known: with what `fit` left to do, where that takes long."""
         ...

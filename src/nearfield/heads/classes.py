@@ -207,6 +207,10 @@ class ClassCalibrator:
         scores = ClassScores.of(rows.labels, head.predicted(rows.moments).p, rows.weights).as_dict()
         return {name: scores[name] for name in ("nll", "error", "brier", "calibration_error")}
 
+    def covering(self, rows: LeftOutLabels, head: ClassHead, units: np.ndarray) -> ClassHead:
+        """Probabilities have no width."""
+        return head
+
     def finish(self, rows: LeftOutLabels, head: ClassHead) -> ClassHead:
         """Nothing is left to do."""
         return head

@@ -132,6 +132,10 @@ class CountCalibrator:
         y, dist = self.family.values(rows.observed), self._predict(rows, head)
         return {name: value for name, value in self.sums.of(y, dist, rows.weights).as_dict().items() if name != "n"}
 
+    def covering(self, rows: LeftOutCounts, head: CountHead, units: np.ndarray) -> CountHead:
+        """As it is: intervals of counts follow the likelihood."""
+        return head
+
     def finish(self, rows: LeftOutCounts, head: CountHead) -> CountHead:
         """Nothing is left to do."""
         return head

@@ -157,6 +157,15 @@ class OutputsCalibrator:
             return heads
         return heads.coupled(few, few.moments.covariance + few.noise[:, :, None] * np.eye(len(self.each)))
 
+    def covering(self, rows: LeftOutOutputs, heads: OutputHeads, units: np.ndarray) -> OutputHeads:
+        """Each output wider, as few units ask for."""
+        each = zip(self.each, heads.heads, strict=True)
+        found = (
+            own.covering(rows.output(p), head, units[rows.present[:, p]]) if rows.present[:, p].any() else head
+            for p, (own, head) in enumerate(each)
+        )
+        return replace(heads, heads=tuple(found))
+
     def _mean(
         self,
         rows: LeftOutOutputs,

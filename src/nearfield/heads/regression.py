@@ -24,6 +24,7 @@ from scipy.special import digamma, gammaln
 
 from nearfield import metrics
 from nearfield.heads._scalars import scalars
+from nearfield.heads._units import LEVEL, widening
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError
 
@@ -175,10 +176,7 @@ def _cover(rows: LeftOutNumbers, head: RegressionHead, level: float = 0.9) -> Re
     Row n is covered once the factor reaches (residual^2 / q^2 - floor^2) / (s^2 - floor^2), with q the quantile of the
     standard t; so the wanted factor is the quantile of these, taken between two neighbouring ones.
     """
-    scale, _ = replace(head, floor=0.0).scales(rows.moments, rows.noise)
-    quantile = scipy.stats.t.ppf((1 + level) / 2, head.df)
-    residual = rows.y - rows.moments.mean
-    needed = ((residual / quantile) ** 2 - head.floor**2) / np.maximum(scale**2, 1e-300)
+    needed = _needed(rows, head, level)
     order = np.argsort(needed, kind="stable")
     share = np.cumsum(rows.weights[order]) / rows.weights.sum()
     last = int(np.argmin(np.abs(share - level)))
@@ -187,6 +185,14 @@ def _cover(rows: LeftOutNumbers, head: RegressionHead, level: float = 0.9) -> Re
     least = 1e-4 if rows.weights.sum() >= _FEWEST_NARROWED else 1.0
     factor = float(np.clip(factor, least, 1e4))
     return replace(head, latent_factor=head.latent_factor * factor, noise_factor=head.noise_factor * factor)
+
+
+def _needed(rows: LeftOutNumbers, head: RegressionHead, level: float) -> np.ndarray:
+    """Factors (b,) on c1 and c2 from which on the central interval of that level covers each row; see `_cover`."""
+    scale, _ = replace(head, floor=0.0).scales(rows.moments, rows.noise)
+    quantile = scipy.stats.t.ppf((1 + level) / 2, head.df)
+    residual = rows.y - rows.moments.mean
+    return np.asarray(((residual / quantile) ** 2 - head.floor**2) / np.maximum(scale**2, 1e-300))
 
 
 # log c1, log c2, log a, log(nu - SMALLEST_DF), g, h, e1, e2
@@ -297,6 +303,13 @@ class RegressionCalibrator:
     def finish(self, rows: LeftOutNumbers, head: RegressionHead) -> RegressionHead:
         """Nothing is left to do."""
         return head
+
+    def covering(self, rows: LeftOutNumbers, head: RegressionHead, units: np.ndarray) -> RegressionHead:
+        """Wider, as few units ask for."""
+        if not self.calibrated:
+            return head
+        factor = widening(_needed(rows, head, LEVEL), rows.weights, units)
+        return replace(head, latent_factor=head.latent_factor * factor, noise_factor=head.noise_factor * factor)
 
     def kept_plain(self, head: RegressionHead) -> bool:
         """Whether calibration was asked for and did not help."""
