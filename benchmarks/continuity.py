@@ -1,14 +1,15 @@
 """Continuous neighbourhoods beside hard ones: jumps along lines, and accuracy; many columns stay as they are.
 
-    python benchmarks/continuity.py [--rows 40000] [--lines 1000] [britain_magnetic etopo5 ..]
+    python benchmarks/continuity.py [--rows 40000] [--lines 1000] [--k 64] [britain_magnetic etopo5 ..]
     python benchmarks/continuity.py --unchanged [--rows 10000] [kin40k protein ..]
 
-A line is a segment from a test row in a random direction, as long as its tenth nearest training row is far, in 200
+A line is a segment from a test row in a random direction, as long as its tenth nearest training row is far, in 100
 steps. On each line the three steps with the largest change of the mean, and those with the largest of the std, are
 halved 24 times, each time the half with the larger change: what is left of a change is a jump, if there is one. Jumps
 are told over the predictive std at that place.
 
-With --unchanged: whether predictions are the same to the last bit as with `continuous=False`.
+Without --k, it is chosen for either, and left-out rows choose between both for "auto"; with it, the other is
+`continuous=True`. With --unchanged: whether predictions are the same to the last bit as with `continuous=False`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from scipy.spatial import cKDTree
 
 from nearfield import GPRegressor
 
-STEPS, FOLLOWED, HALVINGS = 200, 3, 24
+STEPS, FOLLOWED, HALVINGS = 100, 3, 24
 
 
 def lines(s: Split, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -67,22 +68,22 @@ def scored(model: GPRegressor, s: Split) -> tuple[float, float]:
     return float(np.sqrt(np.mean(error**2))), -float(np.mean(model.log_score(s.X_test, s.y_test)))
 
 
-def fitted(s: Split, continuous: bool | str) -> GPRegressor:
-    return GPRegressor(continuous=continuous, random_state=0, verbose=False).fit(s.X, s.y)
+def fitted(s: Split, continuous: bool | str, k: int | str = "auto") -> GPRegressor:
+    return GPRegressor(continuous=continuous, k=k, random_state=0, verbose=False).fit(s.X, s.y)
 
 
-def compare(name: str, rows: int, n_lines: int) -> list[str]:
-    """Lines of the table: hard neighbourhoods, and those that "auto" chose."""
+def compare(name: str, rows: int, n_lines: int, k: int | str) -> list[str]:
+    """Lines of the table: hard neighbourhoods, and continuous ones or those that "auto" chose."""
     s = split(*load(name), seed=0, most=rows)
     start, stop = lines(s, n_lines)
     found = []
-    for label, continuous in (("hard", False), ("auto", "auto")):
-        model = fitted(s, continuous)
+    for continuous in (False, "auto" if k == "auto" else True):
+        model = fitted(s, continuous, k)
         rmse, nll = scored(model, s)
         mean, std = jumps(model, start, stop).T
         word = "continuous" if model.continuous_ else "hard"
         found.append(
-            f"| {name}, {len(s.X):,} rows | {label}: {word}, k = {model.k_} | {rmse:.4f} | {nll:.4f} | "
+            f"| {name}, {len(s.X):,} rows | {word}, k = {model.k_} | {rmse:.4f} | {nll:.4f} | "
             f"{mean.max():.1e} | {std.max():.1e} | {np.mean(np.maximum(mean, std) > 0.01):.1%} |"
         )
     return found
@@ -105,6 +106,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--rows", type=int)
     parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument("--k", type=int)
     parser.add_argument("--unchanged", action="store_true")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -115,7 +117,7 @@ def main() -> None:
     print("| data | neighbourhoods | RMSE | NLL | largest jump of mean | of std | lines with one above 1 % |")
     print("|---|---|---|---|---|---|---|")
     for name in given.names or ("britain_magnetic", "etopo5"):
-        for line in compare(name, given.rows or 40_000, given.lines):
+        for line in compare(name, given.rows or 40_000, given.lines, given.k or "auto"):
             print(line, flush=True)
 
 

@@ -137,7 +137,7 @@ def test_moments_are_those_of_dense_algebra_with_the_noises_of_the_formula(which
 
 def test_rows_left_out_are_those_of_a_table_without_them():
     model, rows = model_of(case("gaussian:"))
-    sweeper, which, ks = Sweeper(model, rows, taper=Taper()), np.arange(0, 40, 6), np.array([5, 12, 20, 38, 39])
+    sweeper, which, ks = Sweeper(model, rows, taper=Taper()), np.arange(0, 40, 6), np.array([5, 12, 20, 33, 39])
     found = sweeper.left_out(which, ks)
     for i, row in enumerate(which):
         kept = np.flatnonzero(np.arange(40) != row)
@@ -311,9 +311,8 @@ def test_auto_is_continuous_on_a_map_and_hard_in_many_columns(monkeypatch):
     monkeypatch.setattr("nearfield.sweep.MOST_WHOLE", 100)
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (500, 2))
-    y = np.sin(3 * X[:, 0]) * np.cos(2 * X[:, 1]) + 0.1 * rng.standard_normal(500)
-    on_map = quick(k=32).fit(X, y)
-    assert on_map.continuous_
+    y = np.cos(9 * X[:, 0]) * np.sign(X[:, 1] - np.sin(X[:, 0])) + 0.1 * rng.standard_normal(500)
+    assert quick().fit(X, y).continuous_
     Z = rng.uniform(-2, 2, (500, 8))
     z = np.sin(Z[:, 0]) + 0.3 * Z[:, 1:].sum(axis=1)
     many, asked = quick(k=32).fit(Z, z), quick(k=32, continuous=False).fit(Z, z)
