@@ -15,9 +15,9 @@ from nearfield.copied import Copies, Distinct, warn_of_copies
 from nearfield.encoding import TableEncoder
 from nearfield.families import Family, Observed, taken
 from nearfield.fitting import Settings
-from nearfield.neighbours import build_index
+from nearfield.neighbours import build_index, order_key
 from nearfield.neighbours.copies import near_copies
-from nearfield.rows import join_equal
+from nearfield.rows import join_equal, values_of
 from nearfield.scaling import Scaling
 from nearfield.validation import check_choice
 from nearfield.weighting import Weighting
@@ -101,7 +101,8 @@ class CountedCopies:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # said already
                 X = self._encoded(columns, distinct.kept(kept), family, observed, settings)
-        labels = _near(family, X, observed) if auto else labels
+        if auto:
+            labels, observed = _near(family, X, observed)
         return TrainingTable(X, observed, labels, kept, distinct, auto, told)
 
     def _telling(self, columns: Columns, kept: np.ndarray, X: np.ndarray) -> np.ndarray:
@@ -135,14 +136,18 @@ def _numbered(groups: Any, kept: np.ndarray) -> np.ndarray:
     return np.asarray(numbers, dtype=np.int64)
 
 
-def _near(family: Family, X: np.ndarray, observed: Observed) -> np.ndarray | None:
+def _near(family: Family, X: np.ndarray, observed: Observed) -> tuple[np.ndarray | None, Observed]:
     """Numbers (n,) of groups of near copies among rows X (n, m), of which none is a copy; None where all are alone.
 
-    Equal inputs are in one group: a row that counts twice is left out with its group as a whole.
+    And what was observed, of which near copies that were observed alike count as one together. Equal inputs are in one
+    group: a row that counts twice is left out with its group as a whole.
     """
     rows = join_equal(family, X, observed, ordered=True)
     points = Scaling.of(rows.inputs, np.ones(len(rows.inputs))).apply(rows.inputs)
-    labels = near_copies(build_index(points), points)
+    values = order_key(values_of(family, rows.observed))
+    labels, alike = near_copies(build_index(points), points, values)
     if len(np.unique(labels)) == len(labels) and (family.weight(rows.observed) <= 1).all():
-        return None
-    return labels[rows.row]
+        return None, observed
+    own = alike[rows.row].astype(np.float64)
+    shared = {name: (observed[name].T / own).T for name in family.additive}
+    return labels[rows.row], {**observed, **shared}
