@@ -473,16 +473,16 @@ def replicated(copies, n=150, noise=0.01):
 @pytest.mark.parametrize("copies", [2, 3])
 def test_near_copies_are_found(copies):
     rows, labels = replicated(copies)
-    found = near_copies(build_index(rows), rows)
+    found = near_copies(build_index(rows), rows).labels
     same = found[:, None] == found[None]
     assert (same == (labels[:, None] == labels[None])).mean() > 0.999
-    assert copied_share(build_index(rows), rows, np.arange(0, len(rows), 3)) > 0.9
+    assert copied_share(build_index(rows), rows, np.arange(0, len(rows), 3))[0] > 0.9
 
 
 def test_rows_at_random_and_equal_rows_are_no_copies():
     rng = np.random.default_rng(0)
     for rows in (rng.random((300, 1)), rng.random((300, 5)), np.repeat(rng.random((50, 3)), 6, axis=0)):
-        assert copied_share(build_index(rows), rows, np.arange(len(rows))) < 0.4
-    assert (np.bincount(near_copies(build_index(rows), rows)) == 1).all()
+        assert copied_share(build_index(rows), rows, np.arange(len(rows)))[0] < 0.4
+    assert (np.bincount(near_copies(build_index(rows), rows).labels) == 1).all()
     for n in (1, 2, 3):
-        assert len(near_copies(build_index(rows[:n]), rows[:n])) == n
+        assert len(near_copies(build_index(rows[:n]), rows[:n]).labels) == n

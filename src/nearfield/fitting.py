@@ -26,11 +26,12 @@ from nearfield.kernels import find_kernel
 from nearfield.leaving import ALONE, LeftOut
 from nearfield.means import find_mean
 from nearfield.model import Model
+from nearfield.neighbours import order_key
 from nearfield.neighbours.copies import copied_share
 from nearfield.objectives import OBJECTIVES, ranks
 from nearfield.prediction import Predictor
 from nearfield.rotation import learned_axes
-from nearfield.rows import Rows
+from nearfield.rows import Rows, values_of
 from nearfield.scaling import Scaling
 from nearfield.summary import Summary
 from nearfield.sweep import MOST_WHOLE, Sweeper
@@ -42,6 +43,7 @@ _FOLDED_ROWS = 30  # a column; fewer: folds that the model has not seen set the 
 IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
 _COPIED_ROWS = 1000  # rows looked at for near copies
 _MOST_COPIED = 0.5  # share of them that is suspicious
+_MOST_ALIKE = 0.2  # share of them that is suspicious if copies have the same target
 _FEWEST_TRAINED = 10  # rows; with fewer, leaving rows out teaches the noise of these rows
 _LEFT_OUT_ROWS = 4000  # rows left out to choose k and to calibrate
 _TRAINED = (64, 128, 256)  # neighbours in the three stages of training
@@ -485,8 +487,9 @@ def _warn_of_copies(sweeper: Sweeper) -> None:
     """Say it if most rows have near copies, from which they are predicted when left out."""
     rows = sweeper.rows
     which = np.arange(0, len(rows), -(-len(rows) // _COPIED_ROWS))
-    share = copied_share(sweeper.index, sweeper.scaled(), which)
-    if share > _MOST_COPIED:
+    values = order_key(values_of(sweeper.model.family, rows.observed))
+    share, alike = copied_share(sweeper.index, sweeper.scaled(), which, values)
+    if share > _MOST_COPIED or alike > _MOST_ALIKE:
         warnings.warn(
             f"{share:.0%} of the rows have a near copy, much nearer than any other row. Left out alone, they are "
             'predicted from it, and the fit suffers. If these are replicates, pass groups="auto" to fit, or labels '

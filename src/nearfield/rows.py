@@ -228,6 +228,14 @@ class Joined(NamedTuple):
     times: np.ndarray | None = None
 
 
+def values_of(family: Family, observed: Observed) -> np.ndarray:
+    """What tells observations (n,) at the same inputs apart, as numbers (n, e): all but what is additive."""
+    n = len(family.weight(observed))
+    parts = [values.reshape(n, -1) for name, values in observed.items() if name not in family.additive]
+    parts = [np.asarray(part, dtype=np.float64) for part in parts] or [np.zeros((n, 1))]
+    return np.concatenate(parts, axis=1)
+
+
 class Equal(NamedTuple):
     """Hashes (n,) of rows, the first row (m,) of each kind, in their order, and the number (n,) of each row's kind."""
 
@@ -263,9 +271,8 @@ def join_equal(
     a table that has either, rows are put in an order that depends on what they hold alone. Others stay as they are,
     unless they are to be ordered too.
     """
-    keys = [values.reshape(len(inputs), -1) for name, values in observed.items() if name not in family.additive]
-    keys += [labels[:, None] for labels in (groups, times) if labels is not None]
-    key = np.concatenate([np.asarray(part, dtype=np.float64) for part in keys] or [np.zeros((len(inputs), 1))], axis=1)
+    labelled = [labels[:, None] for labels in (groups, times) if labels is not None]
+    key = np.concatenate([values_of(family, observed), *labelled], axis=1)
     equal = equal_rows(inputs, key)
     first, row = equal.first, equal.labels
     summed = {name: values[first] for name, values in observed.items()}

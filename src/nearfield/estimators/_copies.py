@@ -14,9 +14,9 @@ from nearfield.estimators._left_out import Leaving
 from nearfield.families import Family, Observed, taken
 from nearfield.fitting import Settings
 from nearfield.leaving import ALONE, LeftOut
-from nearfield.neighbours import build_index
+from nearfield.neighbours import build_index, order_key
 from nearfield.neighbours.copies import near_copies
-from nearfield.rows import join_equal
+from nearfield.rows import join_equal, values_of
 from nearfield.scaling import Scaling
 from nearfield.weighting import Weighting
 
@@ -96,7 +96,8 @@ class CountedCopies(Leaving):
                 warnings.simplefilter("ignore")  # said already
                 X = self._encoded(columns, distinct.kept(kept), family, observed, settings, left_out)
         if auto:
-            left_out = replace(left_out, groups=_near(family, X, observed))
+            labels, observed = _near(family, X, observed)
+            left_out = replace(left_out, groups=labels)
         return TrainingTable(X, observed, left_out, kept, distinct, auto, told)
 
     def _telling(self, columns: Columns, kept: np.ndarray, X: np.ndarray) -> np.ndarray:
@@ -116,14 +117,18 @@ def _is_auto(groups: Any) -> bool:
     return isinstance(groups, str)  # which others are refused with the labels
 
 
-def _near(family: Family, X: np.ndarray, observed: Observed) -> np.ndarray | None:
+def _near(family: Family, X: np.ndarray, observed: Observed) -> tuple[np.ndarray | None, Observed]:
     """Numbers (n,) of groups of near copies among rows X (n, m), of which none is a copy; None where all are alone.
 
-    Equal inputs are in one group: a row that counts twice is left out with its group as a whole.
+    And what was observed, of which near copies that were observed alike count as one together. Equal inputs are in one
+    group: a row that counts twice is left out with its group as a whole.
     """
     rows = join_equal(family, X, observed, ordered=True)
     points = Scaling.of(rows.inputs, np.ones(len(rows.inputs))).apply(rows.inputs)
-    labels = near_copies(build_index(points), points)
+    values = order_key(values_of(family, rows.observed))
+    labels, alike = near_copies(build_index(points), points, values)
     if len(np.unique(labels)) == len(labels) and (family.weight(rows.observed) <= 1).all():
-        return None
-    return labels[rows.row]
+        return None, observed
+    own = alike[rows.row].astype(np.float64)
+    shared = {name: (observed[name].T / own).T for name in family.additive}
+    return labels[rows.row], {**observed, **shared}

@@ -2,11 +2,18 @@
 
 Left out alone, such a row is predicted from its copy, and training takes the copy's likeness for the smoothness of the
 whole function. Equal rows are no such copies: they carry independent noise, which the model knows about.
+
+Copies are known by a gap, they are much nearer than what comes behind them; and by what was observed, a value each that
+few others have. Neighbours with such a value are copies where most rows that share one are neighbours. Where values
+were rounded, and rows far apart share them too, they say nothing.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -15,24 +22,64 @@ from nearfield.neighbours._index import NeighbourIndex
 
 _REACH = 8  # neighbours among which a gap is looked for
 _GAP = 0.2  # of distances: copies are so much nearer than what comes behind them
+_FEW = 4 * _REACH  # rows that may have a value which says that they are copies
+_MOSTLY = 0.5  # share of the rows with the same value that are neighbours, if it says so
 
 
-def near_copies(index: NeighbourIndex, points: Float64) -> Int64:
-    """A label (n,) for each of the indexed rows (n, d), the same for rows that are near copies of each other.
+class NearCopies(NamedTuple):
+    """A label (n,) for each row, the same for rows that are near copies of each other, and of how many rows (n,) with
+    its label each has the value, where that says something; else 1."""
 
-    A row's nearest neighbours are its copies if they are much nearer than the next one, and it is theirs. Labels of
-    rows without copies occur once.
+    labels: Int64
+    alike: Int64
+
+
+def near_copies(index: NeighbourIndex, points: Float64, values: NDArray[np.uint64] | None = None) -> NearCopies:
+    """Those of the indexed rows (n, d). values (n,): of what was observed at each, the same where that is the same.
+
+    A row's nearest neighbours are its copies if they are much nearer than the next one, and it is theirs; or if they
+    have the same value, where that says something. Labels of rows without copies occur once.
     """
     n = len(points)
-    ids, copied = _copies(index, points, np.arange(n, dtype=np.int64))
-    row, place = np.nonzero(copied)
-    graph = coo_array((np.ones(row.size), (row, ids[row, place])), shape=(n, n)).tocsr()
-    return np.asarray(connected_components(graph.minimum(graph.T), directed=False)[1], dtype=np.int64)
+    every = np.arange(n, dtype=np.int64)
+    ids, copied = _copies(index, points, every)
+    same = _same(ids, every, values)
+    mutual = _graph(ids, copied)
+    graph = mutual.minimum(mutual.T) + _graph(ids, same)
+    labels = np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+    if values is None or not same.any():
+        return NearCopies(labels, np.ones(n, dtype=np.int64))
+    pairs = np.stack([labels.astype(np.uint64), values], axis=1)
+    _, kind, times = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    return NearCopies(labels, times[kind.reshape(-1)])
 
 
-def copied_share(index: NeighbourIndex, points: Float64, which: Int64) -> float:
-    """Share of the rows `which` (b,) of those indexed (n, d) that have near copies."""
-    return float(_copies(index, points[which], which)[1].any(axis=1).mean())
+def copied_share(
+    index: NeighbourIndex, points: Float64, which: Int64, values: NDArray[np.uint64] | None = None
+) -> tuple[float, float]:
+    """Share of the rows `which` (b,) of those indexed (n, d) that have near copies, and that have any with their
+    value of (n,)."""
+    ids, copied = _copies(index, points[which], which)
+    same = _same(ids, which, values)
+    return float(copied.any(axis=1).mean()), float((copied & same).any(axis=1).mean())
+
+
+def _graph(ids: Int64, linked: NDArray[np.bool_]) -> Any:
+    """Rows (n, n) that are linked to some of their neighbours ids (n, m)."""
+    row, place = np.nonzero(linked)
+    return coo_array((np.ones(row.size), (row, ids[row, place])), shape=(len(ids), len(ids))).tocsr()
+
+
+def _same(ids: Int64, which: Int64, values: NDArray[np.uint64] | None) -> NDArray[np.bool_]:
+    """Which of the neighbours ids (b, m) of the rows `which` (b,) have the same value (n,), where that says that they
+    are copies."""
+    if values is None:
+        return np.zeros(ids.shape, dtype=bool)
+    _, kind, times = np.unique(values, return_inverse=True, return_counts=True)
+    others = (times - 1)[kind[which]]
+    same = (kind[ids] == kind[which][:, None]) & ((others > 0) & (others < _FEW))[:, None]
+    expected = np.where(others < _FEW, np.minimum(others, ids.shape[1]), 0).sum()
+    return same if same.sum() > _MOSTLY * expected else np.zeros_like(same)
 
 
 def _copies(index: NeighbourIndex, points: Float64, which: Int64) -> tuple[Int64, np.ndarray]:
