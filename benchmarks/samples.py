@@ -3,8 +3,10 @@
     python benchmarks/samples.py [--rows 100000] [--points 100000] [--samples 100]
 
 Time: `predict` with error bars and `sample_y` at the same points, in turn. Variogram: pairs of places at each of some
-lags, all of them sampled jointly; half the mean squared difference of samples, of observations and of the noise-free
-function, over what `variogram` says of the model, and the same of measurements as far apart.
+lags, all of them sampled jointly, and half the mean squared difference of samples, over what `variogram` says of the
+model: far out in the Atlantic, where samples know nothing but the model (of the plain predictive,
+which is the model's own), and amid the data, which samples agree with whatever the model says; there beside the same of
+measurements.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from scipy.spatial import cKDTree
 from nearfield import GPRegressor
 
 LAGS = np.array([0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5])  # degrees of a great circle
+SEAWARDS = np.array([-15.0, -10.0, 0.0])  # far from the data, and still about where their axes are
 _PAIRS = 3000  # of each lag
 
 
@@ -31,11 +34,11 @@ def apart(places: np.ndarray, lag: float, rng: np.random.Generator) -> np.ndarra
     return moved
 
 
-def of_samples(model: GPRegressor, places: np.ndarray, uncertainty: str) -> np.ndarray:
+def of_samples(model: GPRegressor, places: np.ndarray) -> np.ndarray:
     """Semivariances (l,) of joint samples at places (n, 3) and others at each lag from them."""
     rng = np.random.default_rng(1)
     every = np.concatenate([places, *(apart(places, lag, rng) for lag in LAGS)])
-    z = model.sample_y(every, 40, random_state=1, uncertainty=uncertainty).reshape(len(LAGS) + 1, len(places), -1)
+    z = model.sample_y(every, 40, random_state=1).reshape(len(LAGS) + 1, len(places), -1)
     return 0.5 * ((z[1:] - z[:1]) ** 2).mean(axis=(1, 2))
 
 
@@ -77,14 +80,16 @@ def main() -> None:
     print(f"{len(new):,} points x {asked.samples} samples over predict: {median:.2f} (median), {best:.2f} (best)")
     print(f"peak memory {peak_rss_mb():.0f} MB", flush=True)
     places = new[np.random.default_rng(3).choice(len(new), min(_PAIRS, len(new)), replace=False)]
+    plain = GPRegressor(coordinates={"lonlat": [0, 1]}, predictive="plain", random_state=0, verbose=False)
+    plain.fit(X[rows], y[rows])
+    far = of_samples(plain, places + SEAWARDS) / plain.variogram(LAGS)
     own, data = model.variogram(LAGS), of_data(X[rows].astype(np.float64), y[rows])
-    noise = float(model.noise_std_) ** 2
-    noisy, latent = (of_samples(model, places, uncertainty) for uncertainty in ("observation", "latent"))
-    print(f"noise variance {noise:.4g}; semivariances over those of the model")
-    print(f"{'lag':>8}{'model':>12}{'samples':>12}{'latent+noise':>14}{'data':>12}")
-    for lag, gamma, *others in zip(LAGS, own, noisy, latent + noise, data, strict=True):
-        ratios = "".join(f"{other / gamma:>{width}.2f}" for other, width in zip(others, (12, 14, 12), strict=True))
-        print(f"{lag:>8g}{gamma:>12.4g}{ratios}")
+    print(
+        "semivariances of samples over the model's far away; model, and samples and measurements over it, amid the data"
+    )
+    print(f"{'lag':>8}{'far':>8}{'model':>12}{'samples':>10}{'data':>10}")
+    for lag, away, gamma, near, measured in zip(LAGS, far, own, of_samples(model, places), data, strict=True):
+        print(f"{lag:>8g}{away:>8.3f}{gamma:>12.4g}{near / gamma:>10.2f}{measured / gamma:>10.2f}")
 
 
 if __name__ == "__main__":

@@ -68,6 +68,21 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("brief_training")
+@pytest.mark.parametrize("page", ["maps.md", "error-bars.md"])
+def test_the_code_of_a_page_runs(page):
+    session = {}
+    for block in python_blocks((ROOT / "docs" / page).read_text(), f"docs/{page}"):
+        exec(block, session)
+    assert np.all(session["std"] > 0)
+
+
+def test_figures_of_pages_are_there():
+    for page in (ROOT / "docs").glob("*.md"):
+        for target in re.findall(r"\]\(((?!http)[^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.usefixtures("brief_training")
 def test_the_code_of_the_page_on_scikit_learn_runs():
     session = {}
     for block in python_blocks((ROOT / "docs" / "scikit-learn.md").read_text(), "docs/scikit-learn.md"):
