@@ -20,7 +20,7 @@ from nearfield.coordinates import Chart, ChartedScaling
 from nearfield.covariances import Covariance, Mixed, PerLatent, Shared
 from nearfield.descent import Descent
 from nearfield.families import Family, Observed
-from nearfield.folds import outer_moments
+from nearfield.folds import apart_moments, outer_moments
 from nearfield.kernels import find_kernel
 from nearfield.leaving import ALONE, LeftOut
 from nearfield.means import find_mean
@@ -38,6 +38,7 @@ from nearfield.warps import Warps
 
 _ROWS_A_COLUMN = 20  # fewer: a warning
 _FOLDED_ROWS = 30  # a column; fewer: folds that the model has not seen set the error bars
+_FOLDED_APART = 300  # rows, or balls of the buffer, where each row sees others: fewer: the same
 IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
 _COPIED_ROWS = 1000  # rows looked at for near copies
 _MOST_COPIED = 0.5  # share of them that is suspicious
@@ -317,10 +318,17 @@ class _Learner:
         calibrated, outer, sweeper = self.settings.predictive == "calibrated", None, trained.sweeper
         rows = sweeper.rows
         exact = _exactly(sweeper.model, rows, self.settings) == "all" and trained.progress.steps > 0
-        few = _independent(rows) < _FOLDED_ROWS * _varying(rows.inputs)
-        if calibrated and exact and few and rows.in_blocks:
+        few = _FOLDED_ROWS * _varying(rows.inputs)
+        if calibrated and exact and rows.in_blocks and _independent(rows, sample) < few:
             outer = outer_moments(sweeper.model, rows, self.rng)
-        return calibrate(sweeper, sample, counted, self.settings.k, calibrated, self.unit, outer)
+        found = calibrate(sweeper, sample, counted, self.settings.k, calibrated, self.unit, outer)
+        if not (calibrated and exact) or rows.in_blocks or _independent(rows, sample) >= max(few, _FOLDED_APART):
+            return found
+        outer = apart_moments(sweeper.model, rows, found.choice.k, self.rng)
+        if outer is None:
+            return found
+        again = calibrate(sweeper, sample, counted, found.choice.k, calibrated, self.unit, outer)
+        return replace(again, choice=replace(again.choice, reason=found.choice.reason))
 
     def _trained(self, model: Model, schedule: Schedule, name: str) -> tuple[Model, Rows, Progress]:
         """The model and the rows, with their site state, after training; with a progress bar and checkpoints."""
@@ -448,10 +456,10 @@ def _sample(rng: np.random.Generator, weights: np.ndarray) -> tuple[np.ndarray, 
     return sample, times.astype(np.float64)
 
 
-def _independent(rows: Rows) -> float:
-    """How many observations there are, rows of a group being one."""
-    total = float(rows.observations.weights.sum())
-    return total if rows.groups is None else min(total, float(np.unique(rows.groups).size))
+def _independent(rows: Rows, sample: np.ndarray) -> float:
+    """How many observations there are, those of a unit being one; sample: all of them, or enough of many."""
+    total, units = float(rows.observations.weights.sum()), rows.units(sample)
+    return total if units is None else min(total, float(np.unique(units).size))
 
 
 def _varying(inputs: np.ndarray) -> int:
