@@ -366,13 +366,13 @@ def _warps(rows: Rows, warp: bool | tuple[int, ...]) -> Warps:
 def _exactly(model: Model, rows: Rows, settings: Settings) -> str:
     """Whether all rows are factorised together: "all", of a "sample" to begin with, or "" of none.
 
-    Where rows see different others, that is for their joint density alone, see `descent.joint_share`.
+    Where rows see different others, that is for their joint density alone, see `descent.joint_share`; groups have none.
     """
     if model.family.state_learned or model.covariance.matrix_rows > 1 or settings.objective != "loo":
         return ""
     n, few = len(rows), "sample" if model.family.exact_sites else ""
     if n <= EXACT_ROWS and (not isinstance(settings.k, int) or settings.k >= n - 1):
-        return "all" if rows.in_blocks else few and "all"
+        return "all" if rows.in_blocks or (few and rows.groups is None) else few
     return few
 
 
