@@ -150,7 +150,7 @@ def test_a_crash_in_the_calibration_does_not_train_again(path, monkeypatch, refr
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "calibrate", crash)
+        patch.setattr(fitting, "calibrate_either", crash)
         with pytest.raises(KeyboardInterrupt):
             quick(**STEPS, checkpoint=path).fit(X, y)
     assert path.exists()
@@ -187,7 +187,7 @@ def test_a_crash_while_models_are_weighed_trains_none_again(which, path, monkeyp
     """In the calibration of the first, the second or the last of three models."""
     X, Y = outputs()
     whole = quick(**STEPS).fit(X, Y)
-    calls, calibrate = [], fitting.calibrate
+    calls, calibrate = [], fitting.calibrate_either
 
     def crash(*rest):
         calls.append(rest)
@@ -196,7 +196,7 @@ def test_a_crash_while_models_are_weighed_trains_none_again(which, path, monkeyp
         return calibrate(*rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "calibrate", crash)
+        patch.setattr(fitting, "calibrate_either", crash)
         with pytest.raises(KeyboardInterrupt):
             quick(**STEPS, checkpoint=path).fit(X, Y)
     refreshed.clear()

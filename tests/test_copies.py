@@ -179,7 +179,7 @@ def test_labels_whose_rows_are_copies_are_told():
     which = np.r_[np.arange(90), np.arange(30)]
     with pytest.warns(CopiesWarning, match=r"25% of the rows \(30 of 120\)") as said:
         quick_classifier().fit(X[which], y[which])
-    assert "groups" not in str(said[0].message)  # which this estimator does not take
+    assert 'groups="auto"' in str(said[0].message)
     assert "drop them from the table" in str(said[0].message)
 
 

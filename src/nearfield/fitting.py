@@ -14,14 +14,14 @@ import numpy as np
 from tqdm import tqdm
 
 from nearfield._threads import one_blas_thread
-from nearfield.calibration import EXACT_ROWS, Calibrated, all_rows
+from nearfield.calibration import EXACT_ROWS, Calibrated, all_rows, calibrate
 from nearfield.checkpoint import Checkpoint
 from nearfield.continuity import calibrate_either, first_taper
 from nearfield.coordinates import Chart, ChartedScaling
 from nearfield.covariances import Covariance, Mixed, PerLatent, Shared
 from nearfield.descent import Descent
 from nearfield.families import Family, Observed
-from nearfield.folds import outer_moments
+from nearfield.folds import apart_moments, outer_moments
 from nearfield.kernels import find_kernel
 from nearfield.leaving import ALONE, LeftOut
 from nearfield.means import find_mean
@@ -40,6 +40,7 @@ from nearfield.warps import Warps
 
 _ROWS_A_COLUMN = 20  # fewer: a warning
 _FOLDED_ROWS = 30  # a column; fewer: folds that the model has not seen set the error bars
+_FOLDED_APART = 300  # rows, or balls of the buffer, where each row sees others: fewer: the same
 IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
 _COPIED_ROWS = 1000  # rows looked at for near copies
 _MOST_COPIED = 0.5  # share of them that is suspicious
@@ -330,10 +331,18 @@ class _Learner:
         calibrated, choose, rows = settings.predictive == "calibrated", settings.continuous == "auto", sweeper.rows
         sweeper = sweeper.tapered(first_taper(settings.continuous, rows.inputs))
         exact = _exactly(sweeper.model, rows, settings) == "all" and trained.progress.steps > 0
-        few = _independent(rows) < _FOLDED_ROWS * _varying(rows.inputs)
-        if calibrated and exact and few and rows.in_blocks:
+        few = _FOLDED_ROWS * _varying(rows.inputs)
+        if calibrated and exact and rows.in_blocks and _independent(rows, sample) < few:
             outer = outer_moments(sweeper.model, rows, self.rng, sweeper.taper)
-        return calibrate_either(sweeper, sample, counted, settings.k, calibrated, self.unit, outer, choose)
+        found = calibrate_either(sweeper, sample, counted, settings.k, calibrated, self.unit, outer, choose)
+        if not (calibrated and exact) or rows.in_blocks or _independent(rows, sample) >= max(few, _FOLDED_APART):
+            return found
+        sweeper = sweeper.tapered(found.taper)
+        outer = apart_moments(sweeper.model, rows, found.choice.k, self.rng, sweeper.taper)
+        if outer is None:
+            return found
+        again = calibrate(sweeper, sample, counted, found.choice.k, calibrated, self.unit, outer)
+        return replace(again, choice=replace(again.choice, reason=found.choice.reason))
 
     def _trained(self, model: Model, schedule: Schedule, name: str) -> tuple[Model, Rows, Progress]:
         """The model and the rows, with their site state, after training; with a progress bar and checkpoints."""
@@ -371,13 +380,13 @@ def _warps(rows: Rows, warp: bool | tuple[int, ...]) -> Warps:
 def _exactly(model: Model, rows: Rows, settings: Settings) -> str:
     """Whether all rows are factorised together: "all", of a "sample" to begin with, or "" of none.
 
-    Where rows see different others, that is for their joint density alone, see `descent.joint_share`.
+    Where rows see different others, that is for their joint density alone, see `descent.joint_share`; groups have none.
     """
     if model.family.state_learned or model.covariance.matrix_rows > 1 or settings.objective != "loo":
         return ""
     n, few = len(rows), "sample" if model.family.exact_sites else ""
     if n <= EXACT_ROWS and (not isinstance(settings.k, int) or settings.k >= n - 1):
-        return "all" if rows.in_blocks else few and "all"
+        return "all" if rows.in_blocks or (few and rows.groups is None) else few
     return few
 
 
@@ -461,10 +470,10 @@ def _sample(rng: np.random.Generator, weights: np.ndarray) -> tuple[np.ndarray, 
     return sample, times.astype(np.float64)
 
 
-def _independent(rows: Rows) -> float:
-    """How many observations there are, rows of a group being one."""
-    total = float(rows.observations.weights.sum())
-    return total if rows.groups is None else min(total, float(np.unique(rows.groups).size))
+def _independent(rows: Rows, sample: np.ndarray) -> float:
+    """How many observations there are, those of a unit being one; sample: all of them, or enough of many."""
+    total, units = float(rows.observations.weights.sum()), rows.units(sample)
+    return total if units is None else min(total, float(np.unique(units).size))
 
 
 def _varying(inputs: np.ndarray) -> int:

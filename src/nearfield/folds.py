@@ -46,6 +46,41 @@ def outer_moments(
     return in_order(parts, order), np.concatenate(noises)[order]
 
 
+def apart_moments(
+    model: Model, rows: Rows, k: int, rng: np.random.Generator, taper: Taper | None = None
+) -> tuple[Moments, np.ndarray] | None:
+    """The same where rows see different others: all rows that one may see predict it, with k neighbours.
+
+    What is learned of a model without a fold comes from all other rows, later ones too. Times make folds one after the
+    other; else those that a buffer makes one are in one fold.
+    """
+    every = np.arange(len(rows.observations))
+    units = rows.units(every)
+    assert units is not None
+    number = np.unique(units, return_inverse=True)[1].reshape(-1)
+    count = int(number.max()) + 1
+    if rows.times is not None:
+        place = np.unique(rows.times[rows.observations.row], return_inverse=True)[1].reshape(-1)
+        fold = place * _FOLDS // (int(place.max()) + 1)
+    else:
+        fold = (rng.permutation(count) % _FOLDS)[number]
+    of_row = np.zeros(len(rows), dtype=np.int64)
+    of_row[rows.observations.row] = fold
+    parts, noises, places = [], [], []
+    start = _forgetful(model)
+    for one in np.unique(fold):
+        own = rows.sample(np.flatnonzero(of_row != one), model.family)
+        if len(own) < 2 or model.family.constant(own.observed):
+            return None
+        found, held = descend(start, own, _ITERATIONS).model, np.flatnonzero(fold == one)
+        parts.append(Sweeper(found, rows, taper=taper).left_out(held, np.array([k])).at(0))
+        known = model.family.known_noise(rows.observations.take(held).observed)
+        noises.append(np.broadcast_to(found.noise, known.shape) + known)
+        places.append(held)
+    order = np.argsort(np.concatenate(places), kind="stable")
+    return in_order(parts, order), np.concatenate(noises)[order]
+
+
 def _forgetful(model: Model) -> Model:
     """The model with length scales and bends half-way back to what all columns share."""
     p = dict(model.parameters)
