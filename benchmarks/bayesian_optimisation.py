@@ -127,13 +127,15 @@ def log_improvement(mean: Any, std: Any, best: float) -> tuple[Any, Any, Any]:
     """Logarithm of the expected improvement over `best`, and its slopes by mean and std."""
     std = np.maximum(std, 1e-12)
     z = (best - mean) / std
-    log_density = norm.logpdf(z)
-    with np.errstate(divide="ignore", over="ignore"):
-        ratio = np.exp(norm.logcdf(z) - log_density)  # Mills' ratio
-        rest = np.where(z > -6, 1 + z * ratio, 1 / (1 + z * z))  # 1 - 1 / z^2 .. far out
-    value = np.log(std) + log_density + np.log(np.maximum(rest, 1e-300))
-    improvement = std * np.maximum(rest, 1e-300)  # over the density
-    return value, -ratio / improvement, 1 / improvement
+    near = np.maximum(z, -6.0)
+    far = np.minimum(z, -6.0)
+    density, share = norm.pdf(near), norm.cdf(near)
+    rest = 1 / (3 + far**2)  # of phi(z) + z Phi(z) over phi(z), far out
+    inside = z > -6
+    unit = np.where(inside, density + near * share, rest)
+    log_unit = np.log(unit) + np.where(inside, 0.0, norm.logpdf(far))
+    by_mean = -np.where(inside, share, (1 - rest) / -far) / (std * unit)
+    return np.log(std) + log_unit, by_mean, np.where(inside, density, 1.0) / (std * unit)
 
 
 def next_point(surrogate: Any, best: float, d: int, rng: np.random.Generator) -> np.ndarray:

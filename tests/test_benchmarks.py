@@ -201,3 +201,41 @@ def test_made_tables_have_text_gaps_and_both_labels(name):
     assert table.isna().any().any()
     assert 0.3 < y.mean() < 0.7
     assert len(table) == len(y)
+
+
+def test_a_jump_is_what_halving_steps_leaves():
+    import continuity
+
+    class Stepped:
+        def predict(self, X, return_std):
+            return 3 * X[:, 0] + 0.5 * (X[:, 0] > 0.3), 2 + 0.25 * (X[:, 1] > 0.7)
+
+    start, stop = np.zeros((2, 2)), np.array([[1.0, 0.0], [0.0, 1.0]])
+    np.testing.assert_allclose(continuity.jumps(Stepped(), start, stop), [[0.25, 0], [0, 0.125]], atol=1e-6)
+
+
+def test_slopes_of_expected_improvement_and_minima_of_its_functions():
+    import bayesian_optimisation as bo
+    from scipy.optimize import approx_fprime
+    from scipy.stats import norm
+
+    for mean, std in ((0.3, 0.5), (-1.0, 0.2), (4.0, 0.9)):
+        value, *slopes = bo.log_improvement(mean, std, 0.1)
+        z = (0.1 - mean) / std
+        assert np.exp(value) == pytest.approx((0.1 - mean) * norm.cdf(z) + std * norm.pdf(z), rel=1e-9)
+        numeric = approx_fprime(np.array([mean, std]), lambda at: bo.log_improvement(*at, 0.1)[0], 1e-7)
+        np.testing.assert_allclose(slopes, numeric, rtol=1e-4, atol=1e-6)
+    assert bo.branin(np.array([[(np.pi + 5) / 15, 2.275 / 15]]))[0] == pytest.approx(bo.PROBLEMS["branin"].minimum)
+    at = np.array([[0.20169, 0.150011, 0.476874, 0.275332, 0.311652, 0.6573]])
+    assert bo.hartmann6(at)[0] == pytest.approx(bo.PROBLEMS["hartmann6"].minimum, abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_few_steps_of_bayesian_optimisation():
+    import bayesian_optimisation as bo
+
+    problem = bo.Problem(lambda U: ((U - 0.3) ** 2).sum(axis=1), 1, 0.0, 6, 9)
+    for kind in (bo.Ours, bo.Theirs):
+        regrets, _ = bo.optimised(kind, problem, 0)
+        assert len(regrets) == 9
+        assert regrets[-1] < 1e-3

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from queue import SimpleQueue
 from typing import Any
 
@@ -52,7 +53,7 @@ def one_blas_thread() -> Iterator[None]:
         _holders += 1
         if _holders == 1:
             _release_blas()
-            _limits.append(threadpoolctl.threadpool_limits(1, "blas"))
+            _limits.append(_libraries().limit(limits=1, user_api="blas"))
     try:
         yield
     finally:
@@ -62,6 +63,12 @@ def one_blas_thread() -> Iterator[None]:
                 _release_blas()
                 _limits.pop().restore_original_limits()
                 _release_blas()
+
+
+@cache
+def _libraries() -> threadpoolctl.ThreadpoolController:
+    """The libraries whose threads can be set, looked for once, which takes milliseconds; ours are loaded by now."""
+    return threadpoolctl.ThreadpoolController()
 
 
 def _release_blas() -> None:

@@ -42,7 +42,8 @@ class Predictor:
     taper: Taper | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "_sweeper"}  # the index is rebuilt
+        kept = {name: value for name, value in vars(self).items() if name not in ("_sweeper", "_hard")}
+        return kept  # the index is rebuilt
 
     @cached_property
     def _sweeper(self) -> Sweeper:
@@ -51,8 +52,10 @@ class Predictor:
     @property
     def hard(self) -> Predictor:
         """The same with neighbours that come and go at once."""
-        if self.taper is None:
-            return self
+        return self if self.taper is None else self._hard
+
+    @cached_property
+    def _hard(self) -> Predictor:
         other = replace(self, taper=None)
         vars(other)["_sweeper"] = self._sweeper.tapered(None)
         return other

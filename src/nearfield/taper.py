@@ -12,7 +12,8 @@ share of a neighbour that is left, 1 - u^2, says how much of it counts as an obs
 
 In two dimensions q is about R / 2 for a share of a quarter. In many dimensions, where all neighbours are about equally
 far, a share keeps some of them whole, which a fixed part of R does not. Where so many rows are equally far away that q
-is R, as those of one place are, there is no edge, and nothing is added: there predictions jump.
+is R, as those of one place are, there is no edge, and nothing is added: there predictions jump. So do those from a
+single neighbour, k = 1, which is always whole.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+
+_TIED = 1e-9  # relative difference of distances that may be rounding, as on a grid
 
 
 class Around(NamedTuple):
@@ -63,7 +66,7 @@ class Taper(NamedTuple):
     def depth(self, sqdist: np.ndarray, k: int) -> np.ndarray:
         """u (b, k), from 0 inside to 1 at the edge; 0 where there is none."""
         r, inner, edge = self._distances(sqdist, k)
-        sharp = np.isfinite(edge) & (edge > inner)
+        sharp = np.isfinite(edge) & (edge > (1 + _TIED) * inner)
         r, inner, width = np.where(sharp[:, None], r, 0.0), np.where(sharp, inner, 0.0), np.where(sharp, edge, 1.0)
         off, width = r - inner[:, None], width - inner
         return np.clip(off / width[:, None], 0.0, 1.0)
