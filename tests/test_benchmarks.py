@@ -189,3 +189,15 @@ def test_made_tables_have_text_gaps_and_both_labels(name):
     assert table.isna().any().any()
     assert 0.3 < y.mean() < 0.7
     assert len(table) == len(y)
+
+
+def test_copies_are_made_as_said():
+    import copies
+
+    rng = np.random.default_rng(0)
+    made = {name: (which(60, rng), near) for name, (which, near) in copies.KINDS.items()}
+    assert [len(which) for which, _ in made.values()][:6] == [60, 120, 180, 600, 60, 80]
+    times = np.bincount(made["a third twice"][0])
+    assert sorted(set(times.tolist())) == [1, 2]
+    assert (times == 2).sum() == 20
+    assert {name for name, (_, near) in made.items() if near} == {name for name in made if name.startswith("near")}
