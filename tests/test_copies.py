@@ -296,7 +296,7 @@ def test_intervals_hold_with_bagging_and_groups_auto():
     shares = []
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        (X, y), (X_new, y_new) = waves(rng, 150), waves(rng, 1000)
+        (X, y), (X_new, y_new) = waves(rng, 240), waves(rng, 1000)
         (model,) = bagged(GPRegressor(random_state=0), X, y, sample_weight=True).estimators_
         shares.append(share_covered(model, X_new, y_new))
     assert 0.86 <= np.mean(shares) <= 0.94
@@ -312,6 +312,15 @@ def test_bagging_has_the_fit_of_the_distinct_rows(requested):
     alone = quick(random_state=model.random_state).fit(X[own], y[own], groups="auto")
     np.testing.assert_array_equal(model.predict(X, return_std=True), alone.predict(X, return_std=True))
     assert model.n_rows_ == (len(own) if requested else 80)
+
+
+def test_rows_at_random_are_no_near_copies():
+    """Some are as near to each other as copies, in few columns, and the fit is that without groups."""
+    for d in (1, 2, 3):
+        rng = np.random.default_rng(d)
+        X = rng.random((200, d))
+        model = quick(max_steps=2).fit(X, X[:, 0] + 0.1 * rng.standard_normal(200), groups="auto")
+        assert model._fit.predictor.rows.groups is None
 
 
 def test_near_copies_are_known_by_their_targets_and_count_as_one():
