@@ -239,3 +239,15 @@ def test_a_few_steps_of_bayesian_optimisation():
         regrets, _ = bo.optimised(kind, problem, 0)
         assert len(regrets) == 9
         assert regrets[-1] < 1e-3
+
+
+def test_copies_are_made_as_said():
+    import copies
+
+    rng = np.random.default_rng(0)
+    made = {name: (which(60, rng), near) for name, (which, near) in copies.KINDS.items()}
+    assert [len(which) for which, _ in made.values()][:6] == [60, 120, 180, 600, 60, 80]
+    times = np.bincount(made["a third twice"][0])
+    assert sorted(set(times.tolist())) == [1, 2]
+    assert (times == 2).sum() == 20
+    assert {name for name, (_, near) in made.items() if near} == {name for name in made if name.startswith("near")}

@@ -24,10 +24,10 @@ LAYOUTS = {
 }
 
 
-def frame(n=90):
+def frame(n=120):
     """Text of many levels, which becomes means of other rows, and a column with gaps."""
     rng = np.random.default_rng(0)
-    town, height = rng.integers(0, 70, n), rng.standard_normal(n)
+    town, height = rng.integers(0, 200, n) % 90, rng.standard_normal(n)
     y = np.sin(town) + height + 0.1 * rng.standard_normal(n)
     height[::7] = np.nan
     return pd.DataFrame({"town": [f"town {i}" for i in town], "height": height, "x": rng.random(n)}), y
@@ -256,8 +256,7 @@ def share_covered(model, X, y):
     return np.mean((low <= y) & (y <= high))
 
 
-@pytest.mark.parametrize("copied", [bootstrap, a_third_twice])
-@pytest.mark.parametrize("jitter", [0.0, 1e-3])
+@pytest.mark.parametrize(("copied", "jitter"), [(bootstrap, 0.0), (a_third_twice, 0.0), (a_third_twice, 1e-3)])
 def test_intervals_hold_with_groups_auto(copied, jitter):
     shares = []
     for seed in range(10):
@@ -286,17 +285,69 @@ def test_exact_copies_count_once_with_groups_auto():
     assert (model.n_rows_, weighted.n_rows_) == (80, len(own))
 
 
-def test_bagging_with_groups_auto():
-    rng = np.random.default_rng(0)
-    (X, y), (X_new, y_new) = waves(rng, 120), waves(rng, 1000)
+def bagged(model, X, y, **requested):
+    """Bagging of one model, to which groups="auto" is passed on."""
     with sklearn.config_context(enable_metadata_routing=True):
-        one = GPRegressor(random_state=0).set_fit_request(groups=True, sample_weight=True)
-        many = BaggingRegressor(one, n_estimators=3, random_state=0).fit(X, y, groups="auto")
-    shares = [share_covered(each, X_new, y_new) for each in many.estimators_]
-    assert 0.84 <= np.mean(shares) <= 0.96
-    for each, drawn in zip(many.estimators_, many.estimators_samples_, strict=True):
-        assert each.n_rows_ == len(np.unique(drawn)) == len(each._fit.predictor.rows)
-        assert (each._fit.predictor.rows.observed["weight"] == 1).all()
+        own = model.set_fit_request(groups=True, **requested)
+        return BaggingRegressor(own, n_estimators=1, random_state=0).fit(X, y, groups="auto")
+
+
+def test_intervals_hold_with_bagging_and_groups_auto():
+    shares = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        (X, y), (X_new, y_new) = waves(rng, 240), waves(rng, 1000)
+        (model,) = bagged(GPRegressor(random_state=0), X, y, sample_weight=True).estimators_
+        shares.append(share_covered(model, X_new, y_new))
+    assert 0.86 <= np.mean(shares) <= 0.94
+
+
+@pytest.mark.parametrize("requested", [{"sample_weight": True}, {}])
+def test_bagging_has_the_fit_of_the_distinct_rows(requested):
+    """Copies come as weights or, where nobody asks for these, as rows."""
+    X, y = small(80)
+    bag = bagged(quick(), X, y, **requested)
+    (model,), (drawn,) = bag.estimators_, bag.estimators_samples_
+    own = np.unique(drawn)
+    alone = quick(random_state=model.random_state).fit(X[own], y[own], groups="auto")
+    np.testing.assert_array_equal(model.predict(X, return_std=True), alone.predict(X, return_std=True))
+    assert model.n_rows_ == (len(own) if requested else 80)
+
+
+def test_rows_at_random_are_no_near_copies():
+    """Some are as near to each other as copies, in few columns, and the fit is that without groups."""
+    for d in (1, 2, 3):
+        rng = np.random.default_rng(d)
+        X = rng.random((200, d))
+        model = quick(max_steps=2).fit(X, X[:, 0] + 0.1 * rng.standard_normal(200), groups="auto")
+        assert model._fit.predictor.rows.groups is None
+
+
+def test_near_copies_are_known_by_their_targets_and_count_as_one():
+    """In one column neighbours are as near as copies, which no gap tells; rounded targets say nothing."""
+    rng = np.random.default_rng(0)
+    which = np.repeat(np.arange(200), np.arange(200) % 3 + 1)
+    X = rng.uniform(-2, 2, 200)[which, None] + 2e-3 * rng.standard_normal((len(which), 1))
+    y = np.sin(3 * X[:, 0])[np.unique(which, return_index=True)[1]] + 0.3 * rng.standard_normal(200)
+    model = quick().fit(X, y[which], groups="auto")
+    rows = model._fit.predictor.rows
+    assert rows.observed["weight"].sum() == pytest.approx(200)
+    weights = rows.observed["weight"][model._places]
+    np.testing.assert_allclose(weights, 1 / (which % 3 + 1))
+    groups = rows.groups[model._places]
+    assert all(len(set(groups[which == i])) == 1 for i in range(200))
+    model.fit(X, np.round(y[which]), groups="auto")
+    assert (model._fit.predictor.rows.observed["weight"] == 1).all()
+
+
+def test_near_copies_with_the_same_targets_are_told_where_they_are_a_fifth():
+    X, y = small(200)
+    which = np.r_[np.arange(200), np.arange(40)]
+    near = X[which] + 1e-4 * np.random.default_rng(0).standard_normal((240, 3))
+    with pytest.warns(CopiesWarning, match="have a near copy"):
+        quick().fit(near, y[which])
+    assert not told_of(lambda: quick().fit(near, y[which], groups="auto"))
+    assert not told_of(lambda: quick().fit(near[:220], y[which[:220]]))
 
 
 # --- counting -------------------------------------------------------------------------------------------------------

@@ -92,6 +92,7 @@ def test_the_code_of_the_page_on_scikit_learn_runs():
     assert session["odds"].shape == (100,)
     assert session["model"].n_rows_ == 400
     assert (session["scores"] > 0).all()
+    assert all((low < high).all() for low, high in session["ends"])
 
 
 # --- the command line -----------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from nearfield.calibration import EXACT_ROWS, Calibrated, all_rows, calibrate
 from nearfield.checkpoint import Checkpoint
 from nearfield.continuity import calibrate_either, first_taper
 from nearfield.coordinates import Chart, ChartedScaling
+from nearfield.copied import CopiesWarning
 from nearfield.covariances import Covariance, Mixed, PerLatent, Shared
 from nearfield.descent import Descent
 from nearfield.families import Family, Observed
@@ -503,5 +504,6 @@ def _warn_of_copies(sweeper: Sweeper) -> None:
             f"{share:.0%} of the rows have a near copy, much nearer than any other row. Left out alone, they are "
             'predicted from it, and the fit suffers. If these are replicates, pass groups="auto" to fit, or labels '
             "(on the command line --groups).",
+            CopiesWarning,
             stacklevel=6,
         )

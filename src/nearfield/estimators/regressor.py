@@ -191,10 +191,14 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
             Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
             that row twice. Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
         noise_variance : like y, known noise variances in its squared units, added to the learned noise of the rows.
-        groups : (n,) labels; a row is left out together with all rows of its label. "auto" groups rows with their near
-            copies. For rows that are not independent: replicates, the same thing measured again, trajectories.
+        groups : (n,) labels; a row is left out together with all rows of its label. For rows that are not independent:
+            replicates, the same thing measured again, trajectories. "auto": rows are left out with their near copies,
+            and copies count once: exact ones, weights that are counts, and near ones with the same target together.
         times : (n,) numbers or dates, or the name or number of the column of X that holds them, for leave_out="past".
             Such a column is a feature too. Rows of equal time are simultaneous.
+
+        Exact copies, rows with the same inputs and the same target, are counted. Where every row is there equally
+        often, the fit is that of the distinct rows; where many are copies of others, a `CopiesWarning` tells of it.
         """
         check_choice("likelihood", self.likelihood, names_for("GPRegressor", ("number",)))
         check_choice("outputs", self.outputs, OUTPUTS)

@@ -4,8 +4,9 @@ Left out alone, such a row is predicted from its copy, and training takes the co
 whole function. Equal rows are no such copies: they carry independent noise, which the model knows about.
 
 Copies are known by a gap, they are much nearer than what comes behind them; and by what was observed, a value each that
-few others have. Neighbours with such a value are copies where most rows that share one are neighbours. Where values
-were rounded, and rows far apart share them too, they say nothing.
+few others have. Gaps that are no more than rows at random have say nothing. Neighbours with such a value are copies
+where most rows that share one are neighbours. Where values were rounded, and rows far apart share them too, they say
+nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from nearfield.neighbours._index import NeighbourIndex
 
 _REACH = 8  # neighbours among which a gap is looked for
 _GAP = 0.2  # of distances: copies are so much nearer than what comes behind them
+_CHANCES = 2.0  # gaps of rows at random; if there are no more, they say nothing
 _FEW = 4 * _REACH  # rows that may have a value which says that they are copies
 _MOSTLY = 0.5  # share of the rows with the same value that are neighbours, if it says so
 
@@ -44,8 +46,11 @@ def near_copies(index: NeighbourIndex, points: Float64, values: NDArray[np.uint6
     every = np.arange(n, dtype=np.int64)
     ids, copied = _copies(index, points, every)
     same = _same(ids, every, values)
-    mutual = _graph(ids, copied)
-    graph = mutual.minimum(mutual.T) + _graph(ids, same)
+    gaps = _graph(ids, copied)
+    gaps = gaps.minimum(gaps.T)
+    if np.mean(np.diff(gaps.tocsr().indptr) > 0) <= _CHANCES * _chance(points):
+        gaps = _graph(ids, np.zeros_like(copied))
+    graph = gaps + _graph(ids, same)
     labels = np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
     if values is None or not same.any():
         return NearCopies(labels, np.ones(n, dtype=np.int64))
@@ -62,6 +67,15 @@ def copied_share(
     ids, copied = _copies(index, points[which], which)
     same = _same(ids, which, values)
     return float(copied.any(axis=1).mean()), float((copied & same).any(axis=1).mean())
+
+
+def _chance(points: Float64) -> float:
+    """Share of rows (n, d) at random that have a gap behind some of their neighbours.
+
+    In d columns (r_j / r_(j+1))^d of the distances of rows at random is uniform to the power 1 / j.
+    """
+    one = _GAP ** max(int((points != points[:1]).any(axis=0).sum()), 1)
+    return one / (1 - one)
 
 
 def _graph(ids: Int64, linked: NDArray[np.bool_]) -> Any:
