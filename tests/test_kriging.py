@@ -31,12 +31,12 @@ def kriging(model: GPRegressor, A: np.ndarray, y: np.ndarray, B: np.ndarray) -> 
 
 
 def with_k(model: GPRegressor, k: int) -> GPRegressor:
-    """The same hyper-parameters, predicting from so many neighbours."""
+    """The same hyper-parameters, predicting from so many neighbours, all of them whole."""
     from copy import copy
     from dataclasses import replace
 
     other = copy(model)
-    other._fit = replace(model._fit, predictor=replace(model._fit.predictor, k=k))
+    other._fit = replace(model._fit, predictor=replace(model._fit.predictor, k=k, taper=None))
     return other
 
 
