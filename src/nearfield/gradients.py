@@ -20,7 +20,7 @@ import numpy as np
 from nearfield._threads import one_blas_thread
 from nearfield.covariances import KernelWeights
 from nearfield.kernels import Kernel, profile
-from nearfield.moments import Moments
+from nearfield.moments import Moments, outside_slopes
 from nearfield.prediction import Predictor
 from nearfield.scaling import Scaling
 from nearfield.sweep import Sweeper
@@ -34,6 +34,7 @@ class MomentSlopes(NamedTuple):
 
     mean: np.ndarray
     variance: np.ndarray
+    outside: np.ndarray  # (b, 1, d)
 
 
 class Gradient(NamedTuple):
@@ -44,8 +45,11 @@ class Gradient(NamedTuple):
     latent_scale: np.ndarray
 
 
-def gradient(predictor: Predictor, X: np.ndarray, scaling: Scaling) -> Gradient:
-    """Slopes of predictions of real targets at inputs (n, d), in units of the target and by the user's inputs."""
+def gradient(predictor: Predictor, X: np.ndarray, scaling: Scaling, known: np.ndarray | None = None) -> Gradient:
+    """Slopes of predictions of real targets at inputs (n, d), in units of the target and by the user's inputs.
+
+    known: noise variances (n, C) that the rows have beside the learned ones.
+    """
     sweeper, k = predictor.sweeper, predictor.k
     neighbours = len(predictor.rows) if sweeper.whole(k) else k
     size = max(1, _WHOLE_NUMBERS // (neighbours * predictor.model.family.latents))
@@ -55,7 +59,8 @@ def gradient(predictor: Predictor, X: np.ndarray, scaling: Scaling) -> Gradient:
         query = scaling.apply(given)
         moments = sweeper.new(query, k)
         by = moment_slopes(sweeper, query, k)
-        found = head_slopes(predictor.head, moments, by, predictor.model.noise)
+        noise = predictor.noise(None if known is None else known[start : start + size])
+        found = head_slopes(predictor.head, moments, by, noise)
         parts.append(Gradient(*(_by_given(scaling, given, part) for part in found)))
     return Gradient(*(np.concatenate(pieces) for pieces in zip(*parts, strict=True)))
 
@@ -85,7 +90,8 @@ def moment_slopes(sweeper: Sweeper, query: np.ndarray, k: int) -> MomentSlopes:
         by_mean[:, own.own] += mean
         by_variance[:, own.own] += variance
     bent = covariance.coordinate_slopes(p, query)[:, None]
-    return MomentSlopes(by_mean * bent + model.mean.input_slopes(query, p), by_variance * bent)
+    by_mean = by_mean * bent + model.mean.input_slopes(query, p)
+    return MomentSlopes(by_mean, by_variance * bent, outside_slopes(*sweeper.bounds, query))
 
 
 def by_coordinates(
