@@ -155,6 +155,23 @@ def test_a_step_of_svgp_and_a_line_of_the_table():
     assert fit.line("theirs", {"status": "failed", "message": "oh"}).startswith("| theirs | failed: oh |")
 
 
+def test_error_bars_are_judged_by_their_mean_and_far_away_by_the_least():
+    import error_bars
+
+    found = np.array([[0.80, 0.5], [0.96, 0.7]])
+    assert error_bars.row("a", "known", found) == "| a | 0.880 | 0.800 | 0.600 |  |"
+    assert error_bars.row("a", "few", found + 0.1).endswith("| no |")
+    assert error_bars.row("a", "far", np.array([[0.99, 0.0, 1.0], [3.0, 0.0, 1.0]])).endswith("| no |")
+    for topic in error_bars.KEPT:
+        _, _, make, settings = next(error_bars.cases(topic, ["rbf"], [30]))
+        data = make(0)
+        assert settings["kernel"] == "rbf"
+        assert len(data.X) == len(data.noise)
+        assert np.isfinite(data.y).all()
+    quiet = error_bars.made(error_bars.waves, error_bars.flat, 20, 2, 0)
+    np.testing.assert_array_equal(quiet.y_new, quiet.truth)
+
+
 def test_one_hot_blocks_become_text_columns_again():
     pytest.importorskip("pandas")
     import _frames

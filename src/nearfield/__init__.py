@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nearfield.copied import CopiesWarning
     from nearfield.encoding import TableEncoder
-    from nearfield.estimators import GPClassifier, GPCountRegressor, GPRegressor, TrainingRowsWarning
+    from nearfield.estimators import (
+        GPClassifier,
+        GPCountRegressor,
+        GPRegressor,
+        MissingNoiseWarning,
+        TrainingRowsWarning,
+    )
     from nearfield.persistence import ModelFileError
     from nearfield.wild import WildValuesWarning
 
@@ -17,6 +23,7 @@ __all__ = [
     "GPClassifier",
     "GPCountRegressor",
     "GPRegressor",
+    "MissingNoiseWarning",
     "ModelFileError",
     "TableEncoder",
     "TrainingRowsWarning",
@@ -29,6 +36,7 @@ _HOMES = {
     "GPClassifier": "nearfield.estimators",
     "GPCountRegressor": "nearfield.estimators",
     "GPRegressor": "nearfield.estimators",
+    "MissingNoiseWarning": "nearfield.estimators",
     "TrainingRowsWarning": "nearfield.estimators",
     "ModelFileError": "nearfield.persistence",
     "TableEncoder": "nearfield.encoding",

@@ -92,7 +92,7 @@ def calibrate(
             moments = sweeper.left_out(sample[some], ks, covariance=matrix_rows > 1)
             noise = model.noise + model.family.known_noise(observations.observed)
         else:
-            moments, noise = outer[0].rows(sample), outer[1][sample]
+            moments, noise = replace(outer[0].rows(sample), prior=sweeper.prior), outer[1][sample]
         jittered += moments.jittered
         return trials(model.family.left_out(ks, moments, observations, noise), ks, calibrator)
 

@@ -40,7 +40,7 @@ from nearfield.training import Advancing, Progress, Race, Run, Schedule, Stage, 
 from nearfield.warps import Warps
 
 _ROWS_A_COLUMN = 20  # fewer: a warning
-_FOLDED_ROWS = 30  # a column; fewer: folds that the model has not seen set the error bars
+_FOLDED_ROWS = 40  # a column; fewer: folds that the model has not seen set the error bars
 _FOLDED_APART = 300  # rows, or balls of the buffer, where each row sees others: fewer: the same
 IGNORED = 1e300  # scale of a column that was constant in training: whatever it holds later counts as the same
 _COPIED_ROWS = 1000  # rows looked at for near copies

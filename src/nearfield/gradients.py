@@ -22,7 +22,7 @@ import numpy as np
 from nearfield._threads import one_blas_thread
 from nearfield.covariances import KernelWeights
 from nearfield.kernels import Kernel, profile
-from nearfield.moments import NEAR, Moments
+from nearfield.moments import NEAR, Moments, outside_slopes
 from nearfield.neighbours import NeighbourTable
 from nearfield.prediction import Predictor
 from nearfield.scaling import Scaling
@@ -33,7 +33,10 @@ _WHOLE_NUMBERS = 2**20  # of all rows, held at a time
 
 
 class MomentSlopes(NamedTuple):
-    """Slopes (b, C, d) of the moments by the standardised inputs; of sizes (b, 1 or C, d). See `moments.Moments`."""
+    """Slopes (b, C, d) of the moments by the standardised inputs; of sizes (b, 1 or C, d), of outside (b, 1, d).
+
+    See `moments.Moments`.
+    """
 
     mean: np.ndarray
     variance: np.ndarray
@@ -41,6 +44,7 @@ class MomentSlopes(NamedTuple):
     size: np.ndarray
     near_quad: np.ndarray
     near_size: np.ndarray
+    outside: np.ndarray
 
 
 class Gradient(NamedTuple):
@@ -51,8 +55,11 @@ class Gradient(NamedTuple):
     latent_scale: np.ndarray
 
 
-def gradient(predictor: Predictor, X: np.ndarray, scaling: Scaling) -> Gradient:
-    """Slopes of predictions of real targets at inputs (n, d), in units of the target and by the user's inputs."""
+def gradient(predictor: Predictor, X: np.ndarray, scaling: Scaling, known: np.ndarray | None = None) -> Gradient:
+    """Slopes of predictions of real targets at inputs (n, d), in units of the target and by the user's inputs.
+
+    known: noise variances (n, C) that the rows have beside the learned ones.
+    """
     sweeper, k = predictor.sweeper, predictor.k
     neighbours = len(predictor.rows) if sweeper.whole(k) else k
     size = max(1, _WHOLE_NUMBERS // (neighbours * predictor.model.family.latents))
@@ -62,7 +69,8 @@ def gradient(predictor: Predictor, X: np.ndarray, scaling: Scaling) -> Gradient:
         query = scaling.apply(given)
         moments = sweeper.new(query, k)
         by = moment_slopes(sweeper, query, k)
-        found = head_slopes(predictor.head, moments, by, predictor.model.noise)
+        noise = predictor.noise(None if known is None else known[start : start + size])
+        found = head_slopes(predictor.head, moments, by, noise)
         parts.append(Gradient(*(_by_given(scaling, given, part) for part in found)))
     return Gradient(*(np.concatenate(pieces) for pieces in zip(*parts, strict=True)))
 
@@ -101,6 +109,7 @@ def moment_slopes(sweeper: Sweeper, query: np.ndarray, k: int) -> MomentSlopes:
     bent = covariance.coordinate_slopes(p, query)[:, None]
     found = {name: part * bent for name, part in found.items()}
     found["mean"] += model.mean.input_slopes(query, p)
+    found["outside"] = outside_slopes(*sweeper.bounds, query)
     return MomentSlopes(**found)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from nearfield.calibration import FREE, all_rows
 from nearfield.model import Model
-from nearfield.moments import Moments, joined
+from nearfield.moments import Moments, joined, support
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
 from nearfield.simulation import Joint, joint
@@ -65,17 +65,20 @@ class Predictor:
         """The rows with their index, which is built when it is first needed."""
         return self._sweeper
 
-    def predict(self, X: np.ndarray, scaling: Scaling, covariance: bool = False) -> tuple[Any, np.ndarray | None]:
+    def predict(
+        self, X: np.ndarray, scaling: Scaling, covariance: bool = False, known: np.ndarray | None = None
+    ) -> tuple[Any, np.ndarray | None]:
         """Predictions for new inputs (n, d) in the user's units, block by block: memory grows with the answer alone.
 
-        covariance: also that between the latent functions of a row, (n, C, C), from the same sweep.
+        covariance: also that between the latent functions of a row, (n, C, C), from the same sweep. known: noise
+        variances (n, C) that the rows have beside the learned ones.
         """
         answer: Any = None
         between = np.empty((len(X), *(self.model.family.latents,) * 2)) if covariance else None
         for start in range(0, len(X), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
             moments = self._sweeper.new(scaling.apply(X[block]), self.k, covariance)
-            part = self.head.predicted(moments, self.model.noise)
+            part = self.head.predicted(moments, self.noise(None if known is None else known[block]))
             if answer is None:
                 answer = type(part)(*(np.empty((len(X), *piece.shape[1:])) for piece in part))
             for whole, piece in zip(answer, part, strict=True):
@@ -83,6 +86,16 @@ class Predictor:
             if between is not None:
                 between[block] = moments.covariance
         return answer, between
+
+    def noise(self, known: np.ndarray | None) -> np.ndarray:
+        """Noise variances (C,), (1,) or, of rows of which some is known (n, C), (n, C)."""
+        return self.model.noise if known is None else self.model.noise + known
+
+    def support(self, X: np.ndarray, scaling: Scaling) -> np.ndarray:
+        """How much is known, from 0 to 1, of the latent functions at new inputs (n, d): (n, C)."""
+        most, blocks = self.model.family.most_unknown, range(0, len(X), _BLOCK_ROWS)
+        parts = [support(self._sweeper.new(scaling.apply(X[b : b + _BLOCK_ROWS]), self.k), most) for b in blocks]
+        return np.concatenate(parts)
 
     def moments(self, X: np.ndarray, scaling: Scaling) -> Moments:
         """Moments (n, C) of new inputs (n, d) in the user's units."""

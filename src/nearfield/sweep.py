@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 from nearfield._threads import one_blas_thread
 from nearfield.families import Observations, taken
 from nearfield.model import AllRows, Latent, Model
-from nearfield.moments import NEAR, Moments, beside, joined
+from nearfield.moments import NEAR, Moments, beside, joined, outside_of
 from nearfield.neighbours import NeighbourIndex, NeighbourTable, build_index
 from nearfield.neighbours.restricted import Hidden, RestrictedIndex
 from nearfield.rows import Rows
@@ -87,6 +88,19 @@ class Sweeper:
         other = copy.copy(self)
         other.taper = taper
         return other
+
+    @cached_property
+    def prior(self) -> np.ndarray:
+        """Variances (S,) or (C,) of the latent functions over the rows, before any is known: kernel and trend."""
+        model = self.model
+        if not model.mean.needs_inputs:
+            return model.scale2
+        return np.asarray(model.scale2 + model.mean.at(self.rows.inputs, model.parameters).var(axis=0))
+
+    @cached_property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest standardised inputs (d,) of the rows."""
+        return self.rows.inputs.min(axis=0), self.rows.inputs.max(axis=0)
 
     def whole(self, k: int) -> bool:
         """Whether k neighbours are all rows, and these few enough to be factorised together."""
@@ -209,21 +223,22 @@ class Sweeper:
         between = variance[:, None, :, None] * np.eye(variance.shape[-1]) if covariance else None
         return Moments(
             mean[:, None], variance[:, None], quad[:, None], size[:, None], near.quad, near.size, between,
-            near.jittered + self.together.found.jittered,
+            near.jittered + self.together.found.jittered, self.prior,
         )  # fmt: skip
 
     def new(self, query: np.ndarray, k: int, covariance: bool = False) -> Moments:
         """Moments (b, C) of new rows, inputs (b, d), from their k nearest training rows; one sweep gives everything."""
+        outside = outside_of(*self.bounds, query)
         if self.whole(k):
             size = self.model.family.sizes(self.rows.observed).sum(axis=0)
             near = self._near(query, lambda block: self.new_table(query[block], NEAR), None)
-            return self._whole(*self.together.new(query), size, near, covariance).at(0)
+            return replace(self._whole(*self.together.new(query), size, near, covariance).at(0), outside=outside)
         ks = np.array([k])
         parts = [
             self._moments(query[block], self.new_table(query[block], k), ks, None, covariance)
             for block in self._blocks(len(query), k)
         ]
-        return joined(parts).at(0)
+        return replace(joined(parts).at(0), outside=outside)
 
     def settled(self, k: int, which: np.ndarray | None = None) -> tuple[np.ndarray, int]:
         """The site state (n, A) after sweeps over the rows `which` (all by default) until it stands still; how many.
@@ -280,7 +295,7 @@ class Sweeper:
             between = variance[..., None] * np.eye(variance.shape[-1]) if own is None else own[:, at]
         return Moments(
             found.mean[:, at], variance, found.quad[:, at], found.size[:, at], found.quad[:, at_near],
-            found.size[:, at_near], between, found.jittered,
+            found.size[:, at_near], between, found.jittered, self.prior,
         )  # fmt: skip
 
     def _hard(

@@ -106,6 +106,11 @@ def disbelieved(observed: Observed, doubted: np.ndarray | None) -> Observed:
     return {**observed, "known_noise": known}
 
 
+def told_noise(known: np.ndarray) -> np.ndarray:
+    """Where known noise variances in standardised units, of any shape, are above zero and not those of doubt."""
+    return (known > 0) & (known < _DOUBT)
+
+
 def tame(values: np.ndarray, weights: np.ndarray) -> Tamed:
     """Columns (n, d), NaN where missing, of rows that count so much (n,), without wild values; the same if there are
     none."""

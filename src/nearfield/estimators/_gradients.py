@@ -25,7 +25,9 @@ class PredictionGradient(NamedTuple):
 class GradientMixin:
     """`predict_gradient`, for estimators of real targets."""
 
-    def predict_gradient(self: Any, X: Any, uncertainty: str = "observation") -> PredictionGradient:
+    def predict_gradient(
+        self: Any, X: Any, uncertainty: str = "observation", noise_variance: Any = None
+    ) -> PredictionGradient:
         """Slopes of `predict`'s mean and std by each column of X: (n, d), of several outputs (n, P, d).
 
         In units of the target by units of the column, where the neighbours of a row stay the same; if neighbourhoods
@@ -36,12 +38,14 @@ class GradientMixin:
 
         uncertainty : whose std: "observation", of a new measurement, noise included; or "latent", of the noise-free
             function.
+        noise_variance : known noise variances of the rows, as for `predict`: with more noise the std has less slope.
         """
         check_is_fitted(self)
         check_choice("uncertainty", uncertainty, ("observation", "latent"))
         features = self._inputs(X)
         columns, known = self._sloped_columns(X)
-        found = gradient(self._fit.predictor, features, self._fit.inputs)
+        noise = self._known_noise(noise_variance, len(features), uncertainty)
+        found = gradient(self._fit.predictor, features, self._fit.inputs, noise)
         unit = np.asarray(self._target.scale)[..., None]
         std = found.scale if uncertainty == "observation" else found.latent_scale
         std = std * np.asarray(self._head.unit_std)[..., None]

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfield.copula import refuse_too_large, to_marginals, with_noise
 from nearfield.estimators._base import GPEstimator
+from nearfield.estimators._noise import KnownNoise
 from nearfield.validation import check_choice, is_int
 
 MOST_ROWS = 5000  # of a covariance matrix between rows
@@ -50,7 +51,7 @@ class _Sampling(GPEstimator):
         return z
 
 
-class JointRegression(_Sampling):
+class JointRegression(KnownNoise, _Sampling):
     """Samples, covariances and averages of numbers."""
 
     @property
@@ -64,7 +65,14 @@ class JointRegression(_Sampling):
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, uncertainty: str = "observation") -> Any:
+    def sample_y(
+        self,
+        X: Any,
+        n_samples: int = 1,
+        random_state: Any = 0,
+        uncertainty: str = "observation",
+        noise_variance: Any = None,
+    ) -> Any:
         """Samples (n, n_samples), of several outputs (n, P, n_samples), over all rows of X (n, d) jointly.
 
         Each is one way that all rows may turn out together: nearby rows are alike, as the model expects, and where
@@ -74,13 +82,15 @@ class JointRegression(_Sampling):
 
         random_state : int, RandomState instance or None. The same int gives the same bits.
         uncertainty : "observation", with independent noise at each row; or "latent", of the noise-free function.
+        noise_variance : known noise variances of the rows, as for `predict`.
         """
         check_is_fitted(self)
         check_choice("uncertainty", uncertainty, _UNCERTAINTIES)
         X = self._inputs(X)
+        known = self._known_noise(noise_variance, len(X), uncertainty)
         moments, z, rng = self._normals(X, n_samples, random_state)
         predictor, head = self._fit.predictor, self._head
-        loc, scale, share = self._marginals(head.predicted(moments, predictor.model.noise), uncertainty)
+        loc, scale, share = self._marginals(head.predicted(moments, predictor.noise(known)), uncertainty)
         heads = getattr(head, "heads", (head,))
         for p, own in enumerate(heads):
             one = np.ascontiguousarray(z[:, p])
@@ -100,12 +110,17 @@ class JointRegression(_Sampling):
         loc, scale, share = (part.reshape(len(part), -1) for part in found)
         return loc, scale, share
 
-    def _between_rows(self, X: np.ndarray, uncertainty: str) -> tuple[np.ndarray, np.ndarray]:
-        """Means (n,) and covariances (n, n) of one output at features X (n, m), in the units of the target."""
+    def _between_rows(
+        self, X: np.ndarray, uncertainty: str, known: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means (n,) and covariances (n, n) of one output at features X (n, m), in the units of the target.
+
+        known: noise variances (n, 1) of the rows in standardised units.
+        """
         predictor = self._fit.predictor
         moments = predictor.moments(X, self._fit.inputs)
         loc, scale, share = (
-            part[:, 0] for part in self._marginals(self._head.predicted(moments, predictor.model.noise), uncertainty)
+            part[:, 0] for part in self._marginals(self._head.predicted(moments, predictor.noise(known)), uncertainty)
         )
         std = scale * self._head.unit_std
         found = predictor.jointly(X, self._fit.inputs, moments).correlation()
@@ -114,7 +129,7 @@ class JointRegression(_Sampling):
         np.fill_diagonal(found, std**2)
         return loc, found
 
-    def _joint_covariance(self, X: Any, uncertainty: str) -> tuple[np.ndarray, np.ndarray]:
+    def _joint_covariance(self, X: Any, uncertainty: str, noise_variance: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Means and covariances (n, n) between rows, for `predict`."""
         X = self._inputs(X)
         if len(X) > MOST_ROWS:
@@ -122,7 +137,8 @@ class JointRegression(_Sampling):
                 f"return_cov with {len(X):,} rows is a matrix of {len(X):,} x {len(X):,} numbers: at most "
                 f"{MOST_ROWS:,} rows are possible. Use sample_y, whose samples have these covariances."
             )
-        loc, covariance = self._between_rows(X, uncertainty)
+        known = self._known_noise(noise_variance, len(X), uncertainty)
+        loc, covariance = self._between_rows(X, uncertainty, known)
         return self._shaped(loc), covariance
 
 

@@ -17,6 +17,7 @@ from nearfield.estimators._class_weights import class_weights, is_weight, packed
 from nearfield.estimators._explain import ExplainedPredictions
 from nearfield.estimators._joint import JointClasses
 from nearfield.estimators._sets import PredictionSets
+from nearfield.estimators._support import Supported
 from nearfield.estimators._targets import target_labels
 from nearfield.families import FAMILIES, Family, Observations, names_for
 from nearfield.fitting import Fit
@@ -34,7 +35,7 @@ class LeftOutClasses(NamedTuple):
     log_score: np.ndarray
 
 
-class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredictions):
+class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredictions, Supported):
     """Gaussian-process classification from the k nearest neighbours, trained by leaving rows out.
 
     Labels may be of any type that numpy can sort. Rows with equal inputs are kept as one, with a count for each class.

@@ -17,6 +17,7 @@ from nearfield.estimators._base import DEFAULTS, DEPRECATED, Self, names_of
 from nearfield.estimators._explain import ExplainedPredictions, Explanation
 from nearfield.estimators._guarantee import INTERVALS
 from nearfield.estimators._joint import JointCounts
+from nearfield.estimators._support import Supported
 from nearfield.estimators._targets import refuse_no_counts, target_numbers
 from nearfield.estimators.regressor import LeftOutPredictions
 from nearfield.families import FAMILIES, Family, Observations, Observed, names_for
@@ -25,7 +26,7 @@ from nearfield.moments import Moments
 from nearfield.validation import check_choice, refuse_missing_target
 
 
-class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions):
+class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Supported):
     """Gaussian-process regression of counts from the k nearest neighbours, trained by leaving rows out.
 
     Parameters

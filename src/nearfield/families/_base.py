@@ -10,6 +10,7 @@ There are always C latent functions, the last dimension of sites and moments, al
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -440,6 +441,9 @@ class Family(ABC):
         import scipy.stats
 
         return scipy.stats.norm(np.full(n, numbers["mean"]), numbers["std"])
+
+    most_unknown: ClassVar[float] = math.inf
+    """variance of a latent function at which nothing is known of it, where its prior variance is not below"""
 
     scores: ClassVar[type[Scores] | type[CountScores] | type[ClassScores]] = Scores
     """the sums that score its predictive distributions"""

@@ -34,6 +34,8 @@ class Noisy(Family):
 
     arrays = MappingProxyType({"y": (), "weight": (), "known_noise": ()})
 
+    most_unknown = 1.0  # the variance of the target
+
     floor: float = NOISE_FLOOR
     """least noise variance, relative to that of the kernel"""
 
@@ -77,7 +79,7 @@ class Noisy(Family):
 
     def calibrator(self, observed: Observed, parameters: Parameters, calibrated: bool, unit: np.ndarray) -> Calibrator:
         plain, floor = self.plain_head(observed, parameters), target_floor(observed["y"])
-        return RegressionCalibrator(plain, calibrated, floor, float(unit), self.robust)
+        return RegressionCalibrator(plain, calibrated, floor, float(unit), self.robust, noise_floor=self.floor)
 
     def left_out(self, ks: np.ndarray, moments: Moments, observations: Observations, noise: np.ndarray) -> Any:
         y = observations.observed["y"]

@@ -46,6 +46,7 @@ class GaussianOutputs(Family):
 
     name = "gaussian_outputs"
     kind = "numbers"
+    most_unknown = 1.0  # the variance of each target
 
     def __init__(self, outputs: int, one_scale: bool = False, complete: bool = False) -> None:
         self.outputs, self.one_scale, self.complete = outputs, one_scale, complete
@@ -150,7 +151,7 @@ class GaussianOutputs(Family):
         floors = [target_floor(y[there[:, p], p]) for p in range(self.outputs)]
         heads = self.plain_head(observed, parameters).heads
         each = zip(heads, [calibrated] * self.outputs, floors, units, strict=True)
-        return OutputsCalibrator(tuple(RegressionCalibrator(*own) for own in each))
+        return OutputsCalibrator(tuple(RegressionCalibrator(*own, noise_floor=NOISE_FLOOR) for own in each))
 
     def plain_head(self, observed: Observed, parameters: Parameters) -> OutputHeads:
         return OutputHeads((RegressionHead(),) * self.outputs)

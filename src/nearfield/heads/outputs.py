@@ -152,6 +152,13 @@ class OutputsCalibrator:
     def finish(self, rows: LeftOutOutputs, heads: OutputHeads) -> OutputHeads:
         """Heads of all of the rows, and the coupling that suits some of them best."""
         heads = heads if self._step(rows) == 1 else self._whole(rows)
+        heads = replace(
+            heads,
+            heads=tuple(
+                own.finish(rows.output(p), head) if rows.present[:, p].any() else head
+                for p, (own, head) in enumerate(zip(self.each, heads.heads, strict=True))
+            ),
+        )
         few = rows.thinned(-(-len(rows.weights) // _COUPLED_ROWS))
         if few.moments.covariance is None or not self.each[0].calibrated:
             return heads

@@ -8,6 +8,14 @@ Student-t predictive
     R = (2a + quad) / (2a + size)   R_near: the nearest few alone   m = mean, kept in the range of left-out means
 
 with eight scalars fitted by the likelihood of a few thousand left-out rows. The mean, hence the RMSE, is untouched.
+
+Left-out rows show errors of the function and noise together. The latent variance is what the formula says, and at least
+
+    min(s^2, max(L, variance) + (s^2 - L) tau^2 / (tau^2 + noise))     L = c1 variance R^g ..
+
+the model's own; roughness shrinks noise, not the bias of a smoother that was made for more of it. Noise below tau, a
+thousandth of the target's spread, cannot be told from errors of the function. Where less is known than at any left-out
+row, `unknown` goes from 0 to 1, and with it s^2 goes to the square of the target's spread, if it is below.
 """
 
 from __future__ import annotations
@@ -25,12 +33,15 @@ from scipy.special import digamma, gammaln
 from nearfield import metrics
 from nearfield.heads._scalars import scalars
 from nearfield.heads._units import LEVEL, widening
-from nearfield.moments import Moments
+from nearfield.moments import Moments, far_away, unknown_variance
 from nearfield.persistence import ModelFileError
 
 SMALLEST_DF = 2.1  # below 2 a Student-t has no standard deviation
 LARGEST_DF = 1e6  # a normal distribution for all purposes
-_FEWEST_NARROWED = 20  # rows; fewer do not tell that error bars may be narrower than the model says
+_FEWEST_TOLD = 40  # rows; fewer do not tell that error bars may be narrower than the model says, or how they vary
+_FAR_TOO_FEW = 0.04  # share of the rows that 90 % intervals of the trained model may cover less than they should
+_RESOLVED = 1e-3  # tau: of the target's spread
+_OF_FLOOR = 10.0  # times the least noise that a model can have: what is not much above it is no noise either
 
 
 class Predicted(NamedTuple):
@@ -56,6 +67,9 @@ class RegressionHead:
     highest: float = 0.0
     df: float = math.inf  # nu
     floor: float = 0.0
+    unresolved: float = 0.0  # tau^2; 0: latent variances are c1 variance R^g .., as in earlier versions
+    spread: float = 0.0  # of the target; 0: predictions are no wider where nothing is known
+    known: float = 0.0  # largest variance of a left-out row
 
     def predicted(self, moments: Moments, noise: np.ndarray) -> Predicted:
         """Predictions (b,) from the moments (b, 1) of rows and their noise variances, (1,) or (b, 1)."""
@@ -71,7 +85,21 @@ class RegressionHead:
         m = np.clip(moments.mean, self.lowest, self.highest)
         factor = np.exp(self.roughness * log_far + self.near_roughness * log_near + (self.slope + self.bend * m) * m)
         latent = self.latent_factor * moments.variance * factor
-        return np.sqrt(latent + self.noise_factor * noise * factor + self.floor**2), np.sqrt(latent)
+        squared = latent + self.noise_factor * noise * factor + self.floor**2
+        if self.unresolved > 0:
+            share = self.unresolved / (self.unresolved + noise)
+            latent = np.minimum(np.maximum(latent, moments.variance) + share * (squared - latent), squared)
+        if self.spread > 0:
+            more = self.unknown(moments) * np.maximum(self.spread**2 - squared, 0.0)
+            latent, squared = latent + more, squared + more
+        return np.sqrt(squared), np.sqrt(latent)
+
+    def unknown(self, moments: Moments) -> np.ndarray:
+        """From 0 (b,), where no less is known than at some left-out row, to 1, where nothing is."""
+        most = unknown_variance(moments, self.spread**2)
+        beyond = (moments.variance - self.known) / np.maximum(most - self.known, 1e-300)
+        found = np.where(most > self.known, np.clip(beyond, 0.0, 1.0) ** 2, 0.0)
+        return found if moments.outside is None else 1 - (1 - found) * (1 - far_away(moments.outside))
 
     def distribution(self, loc: np.ndarray, scale: np.ndarray) -> metrics.Predictive:
         """A frozen scipy.stats distribution over rows."""
@@ -91,7 +119,8 @@ class RegressionHead:
         """The head that `packed` took apart, or a ModelFileError; what a file lacks has its default."""
         values = scalars(stored, asdict(cls()), infinite="df")
         positive = all(values[name] > 0 for name in ("latent_factor", "noise_factor", "prior_strength"))
-        if not positive or values["floor"] < 0 or values["df"] < SMALLEST_DF:
+        least_zero = all(values[name] >= 0 for name in ("floor", "unresolved", "spread", "known"))
+        if not positive or not least_zero or values["df"] < SMALLEST_DF:
             raise ModelFileError(f"its head has scalars that are out of range: {dict(stored)}")
         return cls(**values)
 
@@ -150,40 +179,48 @@ def target_floor(y: np.ndarray) -> float:
 def fit_head(rows: LeftOutNumbers, floor: float, plain: RegressionHead = _GAUSSIAN) -> RegressionHead:
     """The Student-t head for left-out rows of a single k, or what is left of it where it would do harm.
 
-    The likelihood gives the shape; the scale is then set to cover 90 % of these rows. A head is kept only if neither
-    its CRPS nor its coverage is worse on them than with the `plain` head of the trained model; otherwise a plain
-    Student-t is tried, and the plain head itself is the last resort.
+    The likelihood gives the shape; the scale is then set to cover 90 % of rows like these. A head is kept only if
+    neither its CRPS nor its coverage is worse on them than with the `plain` head of the trained model; otherwise a
+    plain Student-t is tried. The plain head itself is the last resort, of few rows as wide as these ask for; unless it
+    covers far too few: error bars that hold are worth a worse CRPS.
     """
+    total = float(rows.weights.sum())
+    if total < _FEWEST_TOLD:
+        plain = _cover_few(rows, plain)
     limits = _harm(rows, plain)
-    for varying in (True, False):
-        head = _cover(rows, _maximise(rows, floor, varying))
+    for varying in (True, False) if total >= _FEWEST_TOLD else (False,):
+        head = _maximise(rows, floor, varying)
+        head = _cover(rows, head) if total >= _FEWEST_TOLD else _cover_few(rows, head)
         if all(a <= b for a, b in zip(_harm(rows, head), limits, strict=True)):
             return head
-    return plain
+    covered = np.average(metrics.covered(rows.y, rows.predict(plain), 0.9), weights=rows.weights)
+    return head if covered < fresh_level(0.9, total) - _FAR_TOO_FEW else plain
+
+
+def fresh_level(level: float, total: float) -> float:
+    """The share of `total` left-out rows that intervals must cover to cover the share `level` of fresh ones; 1 at most.
+
+    A fresh row is as likely to be the one with the largest error as any of the left-out rows: Vovk et al. (2005).
+    """
+    return min(level * (total + 1) / total, 1.0)
 
 
 def _harm(rows: LeftOutNumbers, head: RegressionHead) -> tuple[float, ...]:
     """What a head may not make worse: the CRPS, the miss of the 90 % coverage, and the mean miss over three levels."""
     crps, inside = metrics.crps_and_covered(rows.y, rows.predict(head))
     shares = [float(np.average(own, weights=rows.weights)) for own in inside]
-    misses = [abs(share - level) for share, level in zip(shares, metrics.LEVELS, strict=True)]
+    levels = [fresh_level(level, rows.weights.sum()) for level in metrics.LEVELS]
+    misses = [abs(share - level) for share, level in zip(shares, levels, strict=True)]
     return float(np.average(crps, weights=rows.weights)), misses[1], float(np.mean(misses))
 
 
 def _cover(rows: LeftOutNumbers, head: RegressionHead, level: float = 0.9) -> RegressionHead:
-    """The head with c1 and c2 multiplied so that the central interval of that level covers that share of the rows.
+    """The head with c1 and c2 multiplied so that the central interval of that level covers that share of fresh rows.
 
     Row n is covered once the factor reaches (residual^2 / q^2 - floor^2) / (s^2 - floor^2), with q the quantile of the
     standard t; so the wanted factor is the quantile of these, taken between two neighbouring ones.
     """
-    needed = _needed(rows, head, level)
-    order = np.argsort(needed, kind="stable")
-    share = np.cumsum(rows.weights[order]) / rows.weights.sum()
-    last = int(np.argmin(np.abs(share - level)))
-    inside = needed[order[last]]
-    factor = 0.5 * (inside + needed[order[last + 1]]) if last + 1 < len(order) else 1.1 * inside
-    least = 1e-4 if rows.weights.sum() >= _FEWEST_NARROWED else 1.0
-    factor = float(np.clip(factor, least, 1e4))
+    factor = float(np.clip(_enough(_needed(rows, head, level), rows.weights, level), 1e-4, 1e4))
     return replace(head, latent_factor=head.latent_factor * factor, noise_factor=head.noise_factor * factor)
 
 
@@ -193,6 +230,31 @@ def _needed(rows: LeftOutNumbers, head: RegressionHead, level: float) -> np.ndar
     quantile = scipy.stats.t.ppf((1 + level) / 2, head.df)
     residual = rows.y - rows.moments.mean
     return np.asarray(((residual / quantile) ** 2 - head.floor**2) / np.maximum(scale**2, 1e-300))
+
+
+def _cover_few(rows: LeftOutNumbers, head: RegressionHead, level: float = 0.9) -> RegressionHead:
+    """The same for few rows: the floor is raised, if it must be.
+
+    They do not tell where a model that may have followed chance is right: one row that it is too sure of would make all
+    intervals many times as wide. Fewer than nine rows cannot show what covers 90 %: the largest error is exceeded too
+    often, and the squares of errors count as much more as rows are fewer.
+    """
+    scale, _ = head.scales(rows.moments, rows.noise)
+    quantile = scipy.stats.t.ppf((1 + level) / 2, head.df)
+    more = max(level / (1 - level) / float(rows.weights.sum()), 1.0)
+    needed = more * ((rows.y - rows.moments.mean) / quantile) ** 2 - scale**2
+    raised = max(_enough(needed, rows.weights, level), 0.0)
+    return replace(head, floor=math.sqrt(head.floor**2 + raised))
+
+
+def _enough(needed: np.ndarray, weights: np.ndarray, level: float) -> float:
+    """What covers the share `level` of fresh rows, from what each left-out row (b,) needs to be covered."""
+    order = np.argsort(needed, kind="stable")
+    total = float(weights.sum())
+    share = np.cumsum(weights[order]) / total
+    last = int(np.argmin(np.abs(share - fresh_level(level, total))))
+    inside = float(needed[order[last]])
+    return 0.5 * (inside + float(needed[order[last + 1]])) if last + 1 < len(order) else max(1.1 * inside, inside)
 
 
 # log c1, log c2, log a, log(nu - SMALLEST_DF), g, h, e1, e2
@@ -261,7 +323,8 @@ class RegressionCalibrator:
     """How heads of a regression are fitted and judged; see `families.Calibrator`.
 
     plain: the head that the trained model itself implies; calibrated: whether to fit one; floor: the least scale;
-    unit: a standard deviation of the target in its own units; robust: whether outliers are no errors of ours.
+    unit: a standard deviation of the target in its own units; robust: whether outliers are no errors of ours;
+    noise_floor: least noise variance of the model, relative to the prior variance.
     """
 
     plain: RegressionHead
@@ -270,6 +333,7 @@ class RegressionCalibrator:
     unit: float
     robust: bool = False
     slack: float = 0.0
+    noise_floor: float = 0.0
 
     def fit(self, rows: LeftOutNumbers) -> RegressionHead:
         return fit_head(rows, self.floor, self.plain) if self.calibrated else self.plain
@@ -301,8 +365,20 @@ class RegressionCalibrator:
         return f"RMSE {rows.rmse():.2%} and CRPS {rows.crps(head):.2%} of the target's standard deviation{kept}"
 
     def finish(self, rows: LeftOutNumbers, head: RegressionHead) -> RegressionHead:
-        """Nothing is left to do."""
-        return head
+        """The head as it goes on where left-out rows do not lead: to the latent function, and far away.
+
+        The plain predictive that was asked for is left as the model says.
+        """
+        if not self.calibrated:
+            return head
+        prior = 0.0 if rows.moments.prior is None else float(rows.moments.prior)
+        varies = bool((rows.y != rows.y[0]).any())
+        return replace(
+            head,
+            unresolved=_RESOLVED**2 + _OF_FLOOR * self.noise_floor * prior,
+            spread=1.0 if varies else 0.0,
+            known=float(rows.moments.variance.max()),
+        )
 
     def covering(self, rows: LeftOutNumbers, head: RegressionHead, units: np.ndarray) -> RegressionHead:
         """Wider, as few units ask for."""
