@@ -9,13 +9,14 @@ Student-t predictive
 
 with eight scalars fitted by the likelihood of a few thousand left-out rows. The mean, hence the RMSE, is untouched.
 
-Left-out rows show errors of the function and noise together. The latent variance is what the formula says, and at least
+Left-out rows show errors of the function and noise together. The latent variance is
 
-    min(s^2, max(L, variance) + (s^2 - L) tau^2 / (tau^2 + noise))     L = c1 variance R^g ..
+    M + (s^2 - M) tau^2 / (tau^2 + noise)     M = max(L, min(variance, (L + s^2) / 2))     L = c1 variance R^g ..
 
-the model's own; roughness shrinks noise, not the bias of a smoother that was made for more of it. Noise below tau, a
-thousandth of the target's spread, cannot be told from errors of the function. Where less is known than at any left-out
-row, `unknown` goes from 0 to 1, and with it s^2 goes to the square of the target's spread, if it is below.
+M is at least the model's own, as far as half of the rest: calm surroundings tell of less noise, not of less bias of a
+smoother that was made for more of it. Noise below tau, a thousandth of the target's spread, cannot be told from errors
+of the function. Where less is known than at any left-out row, `unknown` goes from 0 to 1, and with it s^2 goes to the
+square of the target's spread, if it is below.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class RegressionHead:
         squared = latent + self.noise_factor * noise * factor + self.floor**2
         if self.unresolved > 0:
             share = self.unresolved / (self.unresolved + noise)
-            latent = np.minimum(np.maximum(latent, moments.variance) + share * (squared - latent), squared)
+            latent = np.maximum(latent, np.minimum(moments.variance, (latent + squared) / 2))
+            latent = latent + share * (squared - latent)
         if self.spread > 0:
             more = self.unknown(moments) * np.maximum(self.spread**2 - squared, 0.0)
             latent, squared = latent + more, squared + more
