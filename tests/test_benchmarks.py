@@ -43,7 +43,7 @@ def test_flight_lines_end_where_the_course_turns_or_rows_are_far_apart():
     from left_out_tasks import flight_lines
 
     there = np.column_stack([np.linspace(0, 1, 11), np.full(11, 52.0)])
-    back, away = there[::-1] + np.array([0.0, 0.02]), there + np.array([0.0, 3.0])
+    back, away = there[::-1] + np.array([-0.03, 0.02]), there + np.array([0.0, 3.0])
     found = flight_lines(np.concatenate([there, back, away]))
     assert (np.diff(found) >= 0).all()
     for part in (slice(0, 11), slice(12, 21), slice(22, 33)):
