@@ -87,7 +87,7 @@ KINDS: dict[str, tuple[Which, bool]] = {
 
 def run(kind: str, function: str, n: int, seed: int) -> dict[str, float]:
     """Coverage with and without groups, errors over those of the distinct rows, how often a fit warned."""
-    from nearfield import GPRegressor
+    from nearfield import CopiesWarning, GPRegressor
 
     (of, columns, noise), (which, near) = FUNCTIONS[function], KINDS[kind]
     rng = np.random.default_rng([seed, n])
@@ -108,7 +108,7 @@ def run(kind: str, function: str, n: int, seed: int) -> dict[str, float]:
         low, high = model.predict_interval(X_new)
         found[name] = float(np.mean((low <= y_new) & (y_new <= high)))
         errors[name] = float(np.sqrt(np.mean((model.predict(X_new) - truth) ** 2)))
-        found[f"{name} warned"] = sum("cop" in str(warning.message) for warning in said)
+        found[f"{name} warned"] = sum(issubclass(one.category, CopiesWarning) for one in said)
     return found | {f"{name} error": errors[name] / errors["alone"] for name in errors}
 
 
