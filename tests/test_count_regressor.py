@@ -84,9 +84,9 @@ def test_scikit_learn_conventions(estimator, check, request):
 class Rounded(GPCountRegressor):
     """Takes any targets, and makes counts of them."""
 
-    def fit(self, X, y, sample_weight=None, *, exposure=None, trials=None):
+    def fit(self, X, y, sample_weight=None, *, exposure=None, trials=None, groups=None, times=None):
         counts = np.abs(np.rint(np.asarray(y, dtype=float)))
-        return super().fit(X, counts, sample_weight, exposure=exposure, trials=trials)
+        return super().fit(X, counts, sample_weight, exposure=exposure, trials=trials, groups=groups, times=times)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

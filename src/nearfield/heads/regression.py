@@ -99,8 +99,8 @@ class RegressionHead:
     def unknown(self, moments: Moments) -> np.ndarray:
         """From 0 (b,), where no less is known than at some left-out row, to 1, where nothing is."""
         most = unknown_variance(moments, self.spread**2)
-        beyond = (moments.variance - self.known) / np.maximum(most - self.known, 1e-300)
-        found = np.where(most > self.known, np.clip(beyond, 0.0, 1.0) ** 2, 0.0)
+        room = np.where(most > self.known, most - self.known, np.inf)
+        found = np.clip((moments.variance - self.known) / room, 0.0, 1.0) ** 2
         return found if moments.outside is None else 1 - (1 - found) * (1 - far_away(moments.outside))
 
     def distribution(self, loc: np.ndarray, scale: np.ndarray) -> metrics.Predictive:
