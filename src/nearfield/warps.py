@@ -169,21 +169,79 @@ def _spread(rank: np.ndarray, most: int) -> np.ndarray:
 
 
 @compiled(error_model="numpy")
+def _scores_at(z, knots, scores):  # type: ignore[no-untyped-def]
+    """The scores q and u of a value, from knots (m,) and scores (2, m) of its column."""
+    low, high = 0, len(knots) - 1  # the last knot at or before z, and one behind it; the ends lead on
+    while high - low > 1:
+        middle = (low + high) // 2
+        if knots[middle] <= z:
+            low = middle
+        else:
+            high = middle
+    along = (z - knots[low]) / (knots[high] - knots[low])
+    q, u = scores[0], scores[1]
+    return q[low] + along * (q[high] - q[low]), u[low] + along * (u[high] - u[low])
+
+
+@compiled(error_model="numpy")
 def _bend(inputs, columns, knots, scores, factors, out, places, start, stop):  # type: ignore[no-untyped-def]
     """Lines start .. stop of what `Warps._write` says."""
-    m = knots.shape[1]
     for i in range(len(columns)):
-        e, own, q, u = columns[i], knots[i], scores[i, 0], scores[i, 1]
         for r in range(start, stop):
-            z = inputs[r, e]
-            low, high = 0, m - 1  # the last knot at or before z, and one behind it; the ends lead on
-            while high - low > 1:
-                middle = (low + high) // 2
-                if own[middle] <= z:
-                    low = middle
-                else:
-                    high = middle
-            along = (z - own[low]) / (own[high] - own[low])
-            bent = q[low] + along * (q[high] - q[low]), u[low] + along * (u[high] - u[low])
+            z = inputs[r, columns[i]]
+            q, u = _scores_at(z, knots[i], scores[i])
             for p in range(places.shape[1]):
-                out[r, places[i, p]] = factors[i, 0, p] * z + factors[i, 1, p] * bent[0] + factors[i, 2, p] * bent[1]
+                out[r, places[i, p]] = factors[i, 0, p] * z + factors[i, 1, p] * q + factors[i, 2, p] * u
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """Where neighbours are searched: columns bent, if bent (d,) is not -1 but the number of a warp, over lengths (d,).
+
+    knots (w, m), scores (w, 2, m) and shares (w, 3) are those of the warps.
+    """
+
+    lengths: np.ndarray
+    bent: np.ndarray
+    knots: np.ndarray
+    scores: np.ndarray
+    shares: np.ndarray
+
+    @classmethod
+    def of(cls, lengths: np.ndarray, warps: Warps | None = None, bends: np.ndarray | None = None) -> Metric:
+        """Of columns over their length scales (d,), bent by warps, if there are some, as far as bends (w, 2) say."""
+        d = len(lengths)
+        warps = Warps.none(d) if warps is None else warps
+        bent = np.full(d, -1)
+        bent[warps.columns] = np.arange(len(warps))
+        shares = np.exp(log_shares(bends)) if len(warps) and bends is not None else np.zeros((0, 3))
+        return cls(np.ascontiguousarray(lengths, dtype=np.float64), bent, warps.knots, warps.scores, shares)
+
+    def apply(self, inputs: np.ndarray) -> np.ndarray:
+        """Inputs (n, d) where they are searched."""
+        found = np.empty(inputs.shape)
+        in_threads(lambda start, stop: _place(inputs, self.packed, found, start, stop), len(inputs), _PORTION)
+        return found
+
+    @property
+    def packed(self) -> tuple[np.ndarray, ...]:
+        """What compiled functions take."""
+        return self.lengths, self.bent, self.knots, self.scores, self.shares
+
+
+@compiled(error_model="numpy")
+def placed(z, j, lengths, bent, knots, scores, shares):  # type: ignore[no-untyped-def]
+    """Where a metric puts the value z of column j."""
+    i = bent[j]
+    if i < 0:
+        return z / lengths[j]
+    q, u = _scores_at(z, knots[i], scores[i])
+    return (shares[i, 0] * z + shares[i, 1] * q + shares[i, 2] * u) / lengths[j]
+
+
+@compiled(error_model="numpy")
+def _place(inputs, metric, out, start, stop):  # type: ignore[no-untyped-def]
+    lengths, bent, knots, scores, shares = metric
+    for r in range(start, stop):
+        for j in range(inputs.shape[1]):
+            out[r, j] = placed(inputs[r, j], j, lengths, bent, knots, scores, shares)

@@ -1,9 +1,12 @@
-"""Nearest rows among those a query may see: brute force that skips boxes of rows too far away, or of none to be seen.
+"""Nearest rows by boxes: brute force that skips boxes of rows too far away, or of none that may be seen.
 
-Rows lie in the order of the leaves of a balanced k-d tree, whose nodes know the box around their rows. Node i has the
-children 2i + 1 and 2i + 2. A few queries that lie near each other go down the tree together, nearer boxes first, and
-leave out those that are farther than the k-th neighbour found so far. In a leaf, distances are computed as brute force
-does it, six queries at a time; whether a row may be seen is asked only where it is near enough.
+Points lie in the order of the leaves of a balanced k-d tree, whose nodes know the box around their points. Node i has
+the children 2i + 1 and 2i + 2. A query goes down the tree, nearer boxes first, and leaves out those that are farther
+than the k-th neighbour found so far. In a leaf, distances are computed as brute force does it.
+
+Boxes are those of the inputs. A metric bends and stretches columns, one by one and never backwards, so that what was in
+a box is in the box of the bent and stretched corners. A leaf is bent and stretched when a query first comes to it, or
+all leaves at once where most will be visited.
 
 Rounding never turns an order around: if x lies beyond the side of a box, the rounded distance to x is at least that to
 the side, column by column and in every sum. So what is skipped could not have been found, to the last bit.
@@ -14,57 +17,67 @@ from __future__ import annotations
 import numpy as np
 
 from nearfield._compiled import compiled
-from nearfield.neighbours._panels import PANEL64, QUERIES, lowest_bit, squares
-from nearfield.neighbours._select import NOBODY, sift_down, sort_heap
+from nearfield.neighbours._panels import FEW, LEAF64, fetch, few_squares, lowest_bit, single_squares
+from nearfield.neighbours._select import NOBODY
+from nearfield.warps import placed
 
-_SOME = 64  # rows of a node that tell which column is the widest
-_BLOCKS = 3  # of QUERIES queries that go down the tree together
-_TOGETHER = _BLOCKS * QUERIES
-
-
-@compiled()
-def leaf_order(rows, depth):
-    """The rows (n, d) in the order of 2**depth leaves (n,): those of leaf l from n l >> depth to n (l + 1) >> depth."""
-    n = rows.shape[0]
-    order = np.arange(n)
-    for level in range(depth):
-        nodes = 1 << level
-        for node in range(nodes):
-            start, stop = (n * node) >> level, (n * (node + 1)) >> level
-            middle = (n * (2 * node + 1)) >> (level + 1)
-            if start < middle < stop:
-                _part(rows, order, start, stop, middle, _widest(rows, order, start, stop))
-    return order
+_SOME = 64  # points of a node that tell which column is the widest
+BLOCK_DEPTH = 4
+BLOCK = 1 << BLOCK_DEPTH  # leaves of a block, whose boxes are looked at together
+_ENOUGH = 32  # neighbours more than are wanted that are collected before the nearest are sorted out
+_RANKED = 128  # up to so many neighbours are sorted by counting the smaller ones of each, which vectorises
+_BLOCKS = 6  # of FEW queries that go through all leaves together
+_KEPT = 2**17  # coordinates of bent leaves that a portion of queries keeps, 1 MB
+_SLACK = 1e-13  # of bent columns, whose pieces may overlap by rounding where they meet
 
 
 @compiled()
-def _widest(rows, order, start, stop):
-    """The column in which some of the rows order[start:stop] differ most."""
+def split(points, order, lengths, level, depth, begin, end):
+    """Put points (m, d) and their numbers (m,) in the order of 2**depth leaves, below the nodes begin .. end of a level.
+
+    Those of leaf l are from m l >> depth to m (l + 1) >> depth. The widest column, over the lengths (d,), is halved.
+    """
+    m = points.shape[0]
+    for top in range(begin, end):
+        for below in range(level, depth):
+            each = 1 << (below - level)
+            for node in range(top * each, (top + 1) * each):
+                start, stop = (m * node) >> below, (m * (node + 1)) >> below
+                middle = (m * (2 * node + 1)) >> (below + 1)
+                if start < middle < stop:
+                    _part(points, order, start, stop, middle, _widest(points, lengths, start, stop))
+
+
+@compiled()
+def _widest(points, lengths, start, stop):
+    """The column in which some of the points start .. stop differ most."""
     step = max(1, (stop - start) // _SOME)
     best, width = 0, -1.0
-    for j in range(rows.shape[1]):
+    for j in range(points.shape[1]):
         low, high = np.inf, -np.inf
         for i in range(start, stop, step):
-            low, high = min(low, rows[order[i], j]), max(high, rows[order[i], j])
-        if high - low > width:
-            best, width = j, high - low
+            low, high = min(low, points[i, j]), max(high, points[i, j])
+        if (high - low) / lengths[j] > width:
+            best, width = j, (high - low) / lengths[j]
     return best
 
 
 @compiled()
-def _part(rows, order, start, stop, middle, column):
-    """Put order[start:stop] so that none before `middle` is higher in the column than one behind it: quickselect."""
+def _part(points, order, start, stop, middle, column):
+    """Sort start .. stop so far that none before `middle` is higher in the column than one behind it: quickselect."""
     low, high = start, stop - 1
     while low < high:
-        pivot = rows[order[(low + high) // 2], column]
+        pivot = points[(low + high) // 2, column]
         i, j = low, high
         while i <= j:
-            while rows[order[i], column] < pivot:
+            while points[i, column] < pivot:
                 i += 1
-            while rows[order[j], column] > pivot:
+            while points[j, column] > pivot:
                 j -= 1
             if i <= j:
                 order[i], order[j] = order[j], order[i]
+                for e in range(points.shape[1]):
+                    points[i, e], points[j, e] = points[j, e], points[i, e]
                 i += 1
                 j -= 1
         if middle <= j:
@@ -76,34 +89,56 @@ def _part(rows, order, start, stop, middle, column):
 
 
 @compiled()
-def fill_boxes(rows, order, depth, groups, times, panels, first, low, high, labels, earliest):
-    """Fill the panels (.., d, PANEL64) of all leaves, first[l] being the first of leaf l, and what nodes know.
+def fill_leaves(points, depth, panels, low, high, leaf_low, leaf_high, begin, end):
+    """Fill panels (leaves, d, LEAF64), leaf_low, leaf_high (blocks, d, BLOCK) and low, high of the blocks begin .. end.
 
-    low, high (m, d): the box; labels (m, 2): lowest and highest group; earliest (m,): of the times. Without groups
-    (size 0) or times these stay empty, too.
+    points (m, d) in the order of the leaves; NaN behind the last of a leaf.
     """
-    n, d = rows.shape
-    leaves = 1 << depth
-    low[:] = np.inf
-    high[:] = -np.inf
-    for leaf in range(leaves):
-        node = leaves - 1 + leaf
-        start, stop = (n * leaf) >> depth, (n * (leaf + 1)) >> depth
-        for i in range(start, stop):
-            row = order[i]
-            panel, c = first[leaf] + (i - start) // PANEL64, (i - start) % PANEL64
+    m, d = points.shape
+    for block in range(begin, end):
+        node = (1 << depth) - 1 + block
+        low[node], high[node] = np.inf, -np.inf
+        for place in range(BLOCK):
+            leaf = block * BLOCK + place
+            start, stop = (m * leaf) >> (depth + BLOCK_DEPTH), (m * (leaf + 1)) >> (depth + BLOCK_DEPTH)
+            panels[leaf] = np.nan
             for j in range(d):
-                value = rows[row, j]
-                panels[panel, j, c] = value
-                low[node, j], high[node, j] = min(low[node, j], value), max(high[node, j], value)
+                least, most = np.inf, -np.inf
+                for i in range(start, stop):
+                    panels[leaf, j, i - start] = points[i, j]
+                    least, most = min(least, points[i, j]), max(most, points[i, j])
+                leaf_low[block, j, place], leaf_high[block, j, place] = least, most
+                low[node, j], high[node, j] = min(low[node, j], least), max(high[node, j], most)
+
+
+@compiled()
+def join_boxes(low, high):
+    """Fill the boxes (nodes, d) of the inner nodes from those of the blocks."""
+    for node in range(low.shape[0] // 2 - 1, -1, -1):
+        left = 2 * node + 1
+        for j in range(low.shape[1]):
+            low[node, j] = min(low[left, j], low[left + 1, j])
+            high[node, j] = max(high[left, j], high[left + 1, j])
+
+
+@compiled()
+def label_boxes(m, depth, starts, members, groups, times, labels, earliest):
+    """Fill what nodes know of who may be seen: labels (nodes, 2), lowest and highest group; earliest (nodes,) time."""
+    blocks = 1 << depth
+    for block in range(blocks):
+        node = blocks - 1 + block
+        begin, end = (m * block) >> depth, (m * (block + 1)) >> depth
+        if starts.size:
+            begin, end = starts[begin], starts[end]
+        for place in range(begin, end):
+            row = members[place]
             if groups.size:
-                labels[node, 0], labels[node, 1] = min(labels[node, 0], groups[row]), max(labels[node, 1], groups[row])
+                labels[node, 0] = min(labels[node, 0], groups[row])
+                labels[node, 1] = max(labels[node, 1], groups[row])
             if times.size:
                 earliest[node] = min(earliest[node], times[row])
-    for node in range(leaves - 2, -1, -1):
+    for node in range(blocks - 2, -1, -1):
         for child in (2 * node + 1, 2 * node + 2):
-            for j in range(d):
-                low[node, j], high[node, j] = min(low[node, j], low[child, j]), max(high[node, j], high[child, j])
             if groups.size:
                 labels[node, 0] = min(labels[node, 0], labels[child, 0])
                 labels[node, 1] = max(labels[node, 1], labels[child, 1])
@@ -112,11 +147,42 @@ def fill_boxes(rows, order, depth, groups, times, panels, first, low, high, labe
 
 
 @compiled()
-def _to_box(query, low, high):
-    """Squared distance from the query (d,) to a box, summed in the order of the columns."""
+def place_boxes(low, high, metric, placed_low, placed_high, begin, end):
+    """Fill the boxes begin .. end, (.., d, c) each, where the metric puts them."""
+    lengths, bent, knots, scores, shares = metric
+    for j in range(low.shape[1]):
+        own = 0.0 if bent[j] < 0 else np.abs(scores[bent[j]]).max()
+        for node in range(begin, end):
+            for c in range(low.shape[2]):
+                x, y = low[node, j, c], high[node, j, c]
+                a = placed(x, j, lengths, bent, knots, scores, shares)
+                b = placed(y, j, lengths, bent, knots, scores, shares)
+                if bent[j] >= 0:
+                    reach = _SLACK * (abs(x) + abs(y) + own) / lengths[j] + _SLACK * (abs(a) + abs(b))
+                    a, b = a - reach, b + reach
+                placed_low[node, j, c], placed_high[node, j, c] = a, b
+
+
+@compiled()
+def place_leaves(panels, metric, out, begin, end, shift):
+    """Fill out[leaf + shift] with the panels of the leaves begin .. end where the metric puts them."""
+    lengths, bent, knots, scores, shares = metric
+    for leaf in range(begin, end):
+        for j in range(panels.shape[1]):
+            if bent[j] < 0:
+                for c in range(LEAF64):
+                    out[leaf + shift, j, c] = panels[leaf, j, c] / lengths[j]
+            else:
+                for c in range(LEAF64):
+                    out[leaf + shift, j, c] = placed(panels[leaf, j, c], j, lengths, bent, knots, scores, shares)
+
+
+@compiled()
+def _to_box(query, low, high, node):
+    """Squared distance from the query (d,) to the box of a node, summed in the order of the columns."""
     total = 0.0
     for j in range(query.size):
-        off = max(max(low[j] - query[j], query[j] - high[j]), 0.0)
+        off = max(max(low[node, j] - query[j], query[j] - high[node, j]), 0.0)
         total += off * off
     return total
 
@@ -129,8 +195,7 @@ def leaves_of(queries, low, high, depth, found):
         node = 0
         while node < inner:
             left = 2 * node + 1
-            nearer = _to_box(queries[i], low[left], high[left]) <= _to_box(queries[i], low[left + 1], high[left + 1])
-            node = left if nearer else left + 1
+            node = left if _to_box(queries[i], low, high, left) <= _to_box(queries[i], low, high, left + 1) else left + 1
         found[i] = node - inner
 
 
@@ -158,92 +223,267 @@ def _nobody_there(row, node, groups, times, labels, earliest):
 
 
 @compiled()
-def search(
-    queries, asking, order, depth, panels, zeros, first, low, high, groups, times, spots, labels, earliest, ids, sqdist
-):
-    """Fill ids, sqdist (b, k) with the nearest rows of queries (b, d) that the rows `asking` (b,) may see.
-
-    Queries that follow each other should lie near each other. spots (n, p): where rows are in units of the buffer;
-    zeros (rows of all panels,).
-    """
-    b, d = queries.shape
-    n, leaves = order.size, 1 << depth
-    ids[:] = NOBODY
-    sqdist[:] = np.inf
-    widest = 0
-    for leaf in range(leaves):
-        widest = max(widest, first[leaf + 1] - first[leaf])
-    packed = np.zeros((_BLOCKS, d, QUERIES))
-    limits = np.empty(QUERIES)
-    distance, hits = np.empty(QUERIES * widest * PANEL64), np.empty(QUERIES * widest, dtype=np.uint64)
-    flat, flat_queries, no_columns = panels.reshape(-1), packed.reshape(-1), np.empty(0, dtype=np.int64)
-    stack, to_box = np.empty(depth + 2, dtype=np.int64), np.empty((depth + 2, _TOGETHER))
-    for begin in range(0, b, _TOGETHER):
-        own = min(_TOGETHER, b - begin)
-        for q in range(own):
-            packed[q // QUERIES, :, q % QUERIES] = queries[begin + q]
-        stack[0], to_box[0], size = 0, 0.0, 1
-        while size:
-            size -= 1
-            node, far = stack[size], to_box[size]
-            wanted = False
-            for q in range(own):
-                wanted = wanted or far[q] <= sqdist[begin + q, 0]
-            if not wanted:
-                continue
-            if node < leaves - 1:
-                size = _open(queries, asking, begin, own, node, low, high, groups, times, labels, earliest, sqdist,
-                             stack, to_box, size)  # fmt: skip
-                continue
-            leaf = node - (leaves - 1)
-            start, count = (n * leaf) >> depth, first[leaf + 1] - first[leaf]
-            for block in range(-(-own // QUERIES)):
-                here = min(QUERIES, own - block * QUERIES)
-                needed = False
-                limits[:] = -np.inf
-                for q in range(here):
-                    i = begin + block * QUERIES + q
-                    if far[block * QUERIES + q] <= sqdist[i, 0]:
-                        limits[q], needed = sqdist[i, 0], True
-                if not needed:
-                    continue
-                squares(flat, zeros, flat_queries, no_columns, limits, distance, hits, first[leaf], count, d,
-                        0, block * d * QUERIES, d)  # fmt: skip
-                for q in range(here):
-                    i = begin + block * QUERIES + q
-                    for t in range(count):
-                        mask = hits[q * count + t]
-                        while mask != 0:
-                            c = lowest_bit(mask)
-                            mask &= mask - np.uint64(1)
-                            row = order[start + t * PANEL64 + c]
-                            near = distance[(q * count + t) * PANEL64 + c]
-                            last = sqdist[i, 0]
-                            if near > last or (near == last and row > ids[i, 0]):
-                                continue
-                            if not _hidden(asking[i], row, groups, times, spots):
-                                sqdist[i, 0], ids[i, 0] = near, row
-                                sift_down(sqdist[i], ids[i], ids.shape[1])
-    for i in range(b):
-        sort_heap(sqdist[i], ids[i])
+def _less(distance, row, other, other_row):
+    return (distance < other) | ((distance == other) & (row < other_row))
 
 
 @compiled()
-def _open(queries, asking, begin, own, node, low, high, groups, times, labels, earliest, sqdist, stack, to_box, size):
-    """Put both children of a node on the stack, the nearer one on top; the new size of the stack."""
-    left, total = 2 * node + 1, np.zeros(2)
-    for side in range(2):
-        child, place = left + side, size + side
-        stack[place] = child
-        for q in range(own):
-            i = begin + q
-            far = _to_box(queries[i], low[child], high[child])
-            total[side] += far
-            if _nobody_there(asking[i], child, groups, times, labels, earliest):
-                far = np.nan  # is never wanted, whatever the limit
-            to_box[place, q] = far
-    if total[0] < total[1]:
-        stack[size], stack[size + 1] = stack[size + 1], stack[size]
-        for q in range(own):
-            to_box[size, q], to_box[size + 1, q] = to_box[size + 1, q], to_box[size, q]
-    return size + 2
+def _keep_nearest(distance, rows, size, k, values):
+    """Move the k nearest of so many, all different by (distance, row), to the front; the largest distance, and its row.
+
+    values: room for as many distances.
+    """
+    low, high = 0, size - 1
+    values[:size] = distance[:size]
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < values[low]:
+            values[middle], values[low] = values[low], values[middle]
+        if values[high] < values[low]:
+            values[high], values[low] = values[low], values[high]
+        if values[middle] < values[high]:
+            values[middle], values[high] = values[high], values[middle]
+        pivot = values[high]  # the median of three
+        store = low
+        for i in range(low, high):  # without a branch that could be foretold wrongly
+            own = values[i]
+            values[i] = values[store]
+            values[store] = own
+            store += own < pivot
+        values[high], values[store] = values[store], values[high]
+        if store == k - 1:
+            break
+        if store < k - 1:
+            low = store + 1
+        else:
+            high = store - 1
+    last, nearer, equal, last_row = values[k - 1], 0, 0, np.int64(-1)
+    for i in range(size):
+        nearer += distance[i] < last
+        equal += distance[i] == last
+    if nearer + equal > k:  # of equal distances, the lowest rows
+        tied = np.sort(rows[:size][distance[:size] == last])
+        last_row = tied[k - nearer - 1]
+    else:
+        last_row = NOBODY
+    kept, highest = 0, np.int64(-1)
+    for i in range(size):
+        own, row = distance[i], rows[i]
+        distance[kept], rows[kept] = own, row
+        kept += (own < last) | ((own == last) & (row <= last_row))
+        highest = max(highest, row if own == last and row <= last_row else highest)
+    return last, highest
+
+
+@compiled()
+def _sorted_into(distance, rows, size, sqdist, ids):
+    """Fill sqdist, ids (k,) with so many, sorted by (distance, row); -1 and inf behind them."""
+    sqdist[size:] = np.inf
+    ids[size:] = -1
+    if size <= _RANKED:
+        for i in range(size):
+            rank, own, own_row = 0, distance[i], rows[i]
+            for j in range(size):
+                rank += _less(distance[j], rows[j], own, own_row)
+            sqdist[rank], ids[rank] = own, own_row
+        return
+    order = np.argsort(distance[:size])
+    for i in range(size):
+        own, own_row, place = distance[order[i]], rows[order[i]], i
+        while place > 0 and sqdist[place - 1] == own and ids[place - 1] > own_row:
+            sqdist[place], ids[place] = sqdist[place - 1], ids[place - 1]
+            place -= 1
+        sqdist[place], ids[place] = own, own_row
+
+
+@compiled()
+def _to_leaves(query, low, high, block, far):
+    """Fill far (BLOCK,) with the squared distances from the query (d,) to the boxes of the leaves of a block."""
+    far[:] = 0.0
+    for j in range(query.size):
+        q = query[j]
+        for c in range(BLOCK):
+            below, above = low[block, j, c] - q, q - high[block, j, c]
+            off = below if below > above else above
+            off = off if off > 0.0 else 0.0
+            far[c] += off * off
+
+
+@compiled(inline="always")
+def _take(mask, distance, begin, leaf, tree, hidden, row, q, near, near_rows, size, last, last_row, values, k):
+    """Take the points of a leaf that hit query q, by the mask, distances from `begin` on, among its nearest so far.
+
+    Of query q, size[q] rows were taken, near_rows[q] at near[q]; none beyond last[q], last_row[q] can be among the k
+    nearest. row: the one that asks, which may not see all.
+    """
+    m, starts, members, depth = tree[0], tree[1], tree[2], tree[8]
+    groups, times, spots = hidden[0], hidden[1], hidden[2]
+    hiding = row >= 0 and (groups.size > 0 or times.size > 0 or spots.shape[1] > 0)
+    start = (m * leaf) >> (depth + BLOCK_DEPTH)
+    while mask != 0:
+        c = lowest_bit(mask)
+        mask &= mask - np.uint64(1)
+        own, point = distance[begin + c], start + c
+        first, end = (starts[point], starts[point + 1]) if starts.size else (point, point + 1)
+        for member in range(first, end):
+            seen = members[member]
+            if own > last[q] or (own == last[q] and seen > last_row[q]):
+                break  # ids ascend: the rest cannot enter either
+            if seen == row or (hiding and _hidden(row, seen, groups, times, spots)):
+                continue
+            near[q, size[q]], near_rows[q, size[q]] = own, seen
+            size[q] += 1
+            if size[q] == near.shape[1]:
+                last[q], last_row[q] = _keep_nearest(near[q], near_rows[q], size[q], k, values)
+                size[q] = k
+    if size[q] >= k + _ENOUGH:
+        last[q], last_row[q] = _keep_nearest(near[q], near_rows[q], size[q], k, values)
+        size[q] = k
+
+
+@compiled()
+def _room(k):
+    return k + max(k, 2 * _ENOUGH)
+
+
+@compiled()
+def _finish(near, near_rows, size, values, sqdist, ids):
+    """Fill sqdist, ids (k,) with the nearest of those taken."""
+    k = ids.size
+    if size > k:
+        _keep_nearest(near, near_rows, size, k, values)
+    _sorted_into(near, near_rows, min(size, k), sqdist, ids)
+
+
+@compiled()
+def search(queries, asking, tree, leaves_placed, metric, hidden, most, ids, sqdist, visited):
+    """Fill ids, sqdist (b, k) with the nearest rows of queries (b, d) that the rows `asking` (b,), -1: none, may see.
+
+    tree: of m points; members (n,) are the rows in the order of the leaves, of point p those from starts[p] on, where
+    points have several; then what `boxes.Boxes` says, its boxes where the metric puts them. leaves_placed: all panels
+    where the metric puts them, or none. `most` leaves are visited, visited (b,) says how many were. Queries that follow
+    each other should lie near each other.
+    """
+    m, members, panels, low, high, leaf_low, leaf_high, depth = (
+        tree[0], tree[2], tree[3], tree[4], tree[5], tree[6], tree[7], tree[8],
+    )  # fmt: skip
+    groups, times, labels, earliest = hidden[0], hidden[1], hidden[3], hidden[4]
+    restricted = groups.size > 0 or times.size > 0
+    b, d = queries.shape
+    k, blocks = ids.shape[1], 1 << depth
+    ready = leaves_placed.shape[0] > 0
+    slots = 1
+    while not ready and slots < panels.shape[0] and 2 * slots * d * LEAF64 <= _KEPT:
+        slots *= 2
+    tags = np.full(slots, -1)
+    scratch = np.empty((0 if ready else slots, d, LEAF64))
+    flat = leaves_placed.reshape(-1) if ready else scratch.reshape(-1)
+    distance, hits = np.empty(LEAF64), np.empty(1, dtype=np.uint64)
+    no_columns, far_leaves = np.empty(0, dtype=np.int64), np.empty(BLOCK)
+    stack, to_box = np.empty(depth + 2, dtype=np.int64), np.empty(depth + 2)
+    near_rows, near, values = np.empty((1, _room(k)), dtype=np.int64), np.empty((1, _room(k))), np.empty(_room(k))
+    size, last, last_row = np.empty(1, dtype=np.int64), np.empty(1), np.empty(1, dtype=np.int64)
+    for i in range(b):
+        query, row = queries[i], asking[i]
+        hiding = restricted and row >= 0
+        size[0], last[0], last_row[0], looked = 0, np.inf, NOBODY, 0
+        stack[0], to_box[0], waiting = 0, 0.0, 1
+        while waiting and looked < most:
+            waiting -= 1
+            node = stack[waiting]
+            if to_box[waiting] > last[0]:
+                continue
+            if node < blocks - 1:
+                left, right = 2 * node + 1, 2 * node + 2
+                a, c = _to_box(query, low, high, left), _to_box(query, low, high, right)
+                if hiding:
+                    if _nobody_there(row, left, groups, times, labels, earliest):
+                        a = np.inf
+                    if _nobody_there(row, right, groups, times, labels, earliest):
+                        c = np.inf
+                if a > c:
+                    left, right, a, c = right, left, c, a
+                if c <= last[0] and c < np.inf:
+                    stack[waiting], to_box[waiting] = right, c
+                    waiting += 1
+                if a <= last[0] and a < np.inf:
+                    stack[waiting], to_box[waiting] = left, a
+                    waiting += 1
+                continue
+            block = node - (blocks - 1)
+            _to_leaves(query, leaf_low, leaf_high, block, far_leaves)
+            for place in range(BLOCK):
+                if ready and far_leaves[place] <= last[0]:
+                    leaf = block * BLOCK + place
+                    for line in range(0, d * LEAF64, 32):
+                        fetch(flat, leaf * d * LEAF64 + line)
+                    fetch(members, (m * leaf) >> (depth + BLOCK_DEPTH))
+            for place in range(BLOCK):
+                if far_leaves[place] > last[0] or looked >= most:
+                    continue
+                leaf = block * BLOCK + place
+                looked += 1
+                slot = leaf
+                if not ready:
+                    slot = leaf & (slots - 1)
+                    if tags[slot] != leaf:
+                        place_leaves(panels, metric, scratch, leaf, leaf + 1, slot - leaf)
+                        tags[slot] = leaf
+                single_squares(flat, distance, query, no_columns, last, distance, hits, slot, 1, d, 0, 0, d)
+                if hits[0] != 0:
+                    _take(hits[0], distance, 0, leaf, tree, hidden, row, 0, near, near_rows, size, last, last_row,
+                          values, k)  # fmt: skip
+        _finish(near[0], near_rows[0], size[0], values, sqdist[i], ids[i])
+        visited[i] = looked
+
+
+@compiled()
+def search_together(queries, asking, tree, leaves_placed, hidden, ids, sqdist):
+    """The same where nearly all leaves have to be visited: a few queries go through them together, nearest block first.
+
+    Which leaves the others need is not asked, but boxes in which a query sees nobody are left out.
+    """
+    low, high, depth = tree[4], tree[5], tree[8]
+    groups, times, labels, earliest = hidden[0], hidden[1], hidden[3], hidden[4]
+    b, d = queries.shape
+    k, blocks = ids.shape[1], 1 << depth
+    flat, no_columns = leaves_placed.reshape(-1), np.empty(0, dtype=np.int64)
+    own = _BLOCKS * FEW
+    packed = np.zeros((_BLOCKS, d, FEW))
+    flat_queries = packed.reshape(-1)
+    distance, hits = np.empty(FEW * BLOCK * LEAF64), np.empty(FEW * BLOCK, dtype=np.uint64)
+    near_rows, near, values = np.empty((own, _room(k)), dtype=np.int64), np.empty((own, _room(k))), np.empty(_room(k))
+    size, last, last_row = np.empty(own, dtype=np.int64), np.empty(own), np.empty(own, dtype=np.int64)
+    far, limits = np.empty((own, blocks)), np.empty(FEW)
+    for begin in range(0, b, own):
+        count = min(own, b - begin)
+        size[:], last[:], last_row[:] = 0, np.inf, NOBODY
+        total = np.zeros(blocks)
+        for q in range(count):
+            packed[q // FEW, :, q % FEW] = queries[begin + q]
+            for block in range(blocks):
+                far[q, block] = _to_box(queries[begin + q], low, high, blocks - 1 + block)
+                total[block] += far[q, block]
+                if asking[begin + q] >= 0 and _nobody_there(
+                    asking[begin + q], blocks - 1 + block, groups, times, labels, earliest
+                ):
+                    far[q, block] = np.inf
+        for block in np.argsort(total):
+            for part in range(-(-count // FEW)):
+                wanted = False
+                limits[:] = -np.inf
+                for q in range(part * FEW, min((part + 1) * FEW, count)):
+                    if far[q, block] <= last[q] and far[q, block] < np.inf:
+                        limits[q - part * FEW], wanted = last[q], True
+                if not wanted:
+                    continue
+                few_squares(flat, distance, flat_queries, no_columns, limits, distance, hits, block * BLOCK, BLOCK, d,
+                            0, part * d * FEW, d)  # fmt: skip
+                for q in range(part * FEW, min((part + 1) * FEW, count)):
+                    for place in range(BLOCK):
+                        spot = (q - part * FEW) * BLOCK + place
+                        if hits[spot] != 0:
+                            _take(hits[spot], distance, spot * LEAF64, block * BLOCK + place, tree, hidden,
+                                  asking[begin + q], q, near, near_rows, size, last, last_row, values, k)  # fmt: skip
+        for q in range(count):
+            _finish(near[q], near_rows[q], size[q], values, sqdist[begin + q], ids[begin + q])

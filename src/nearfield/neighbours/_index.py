@@ -61,8 +61,8 @@ class NeighbourIndex:
 
     def query(self, queries: Float64, k: int, exclude: Int64 | None = None) -> NeighbourTable:
         """The k nearest rows of each query (b, d), without row exclude[i] for query i (b,); -1 excludes nothing."""
-        queries = self._checked_queries(queries)
-        left_out = self._checked_exclude(exclude, len(queries))
+        queries = check_queries(queries, self._points.shape[1])
+        left_out = check_exclude(exclude, len(queries), self.n_rows)
         if k < 1:
             raise ValueError(f"k is {k}; at least 1 neighbour must be asked for.")
         table = NeighbourTable(np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k)))
@@ -107,20 +107,23 @@ class NeighbourIndex:
         """Queries per block, so that memory does not grow with their number."""
         return max(1, BLOCK_NUMBERS // (min(count, len(self._points)) + self._points.shape[1]))
 
-    def _checked_queries(self, queries: Float64) -> Float64:
-        d = self._points.shape[1]
-        if queries.ndim != 2 or queries.shape[1] != d:
-            raise ValueError(f"Queries have shape {queries.shape}; expected (b, {d}), the columns of the indexed rows.")
-        return np.ascontiguousarray(queries, dtype=np.float64)
 
-    def _checked_exclude(self, exclude: Int64 | None, b: int) -> Int64:
-        if exclude is None:
-            return np.full(b, -1, dtype=np.int64)
-        if exclude.shape != (b,):
-            raise ValueError(f"exclude has shape {exclude.shape}; expected ({b},), one row id per query.")
-        if b and not -1 <= int(exclude.min()) <= int(exclude.max()) < self.n_rows:
-            raise ValueError(f"exclude must hold row ids from 0 to {self.n_rows - 1}, or -1 for none.")
-        return np.ascontiguousarray(exclude, dtype=np.int64)
+def check_queries(queries: Float64, d: int) -> Float64:
+    """Queries (b, d) as float64, refused if there are other columns."""
+    if queries.ndim != 2 or queries.shape[1] != d:
+        raise ValueError(f"Queries have shape {queries.shape}; expected (b, {d}), the columns of the indexed rows.")
+    return np.ascontiguousarray(queries, dtype=np.float64)
+
+
+def check_exclude(exclude: Int64 | None, b: int, n: int) -> Int64:
+    """The row that each of b queries may not find, of n, or -1."""
+    if exclude is None:
+        return np.full(b, -1, dtype=np.int64)
+    if exclude.shape != (b,):
+        raise ValueError(f"exclude has shape {exclude.shape}; expected ({b},), one row id per query.")
+    if b and not -1 <= int(exclude.min()) <= int(exclude.max()) < n:
+        raise ValueError(f"exclude must hold row ids from 0 to {n - 1}, or -1 for none.")
+    return np.ascontiguousarray(exclude, dtype=np.int64)
 
 
 def check_overflow(queries: Float64, box: Float64) -> None:

@@ -24,12 +24,14 @@ from nearfield._simd import REGISTER_BITS
 QUERIES = 6  # that share a panel
 PANEL32 = 2 * REGISTER_BITS // 32  # points to a panel of float32
 PANEL64 = 2 * REGISTER_BITS // 64  # the same of float64
+LEAF64 = 4 * REGISTER_BITS // 64  # the same for a single query, or a few
+FEW = 3  # queries that share such a panel
 EIGHT = 8  # points whose distances are computed together where they lie apart
 WIDE32 = 64  # points to a wide panel of float32: the bits of a mask
 
 
 def _against_panels(
-    bits: int, panel: int, queries_at_once: int, listed: bool, add: Callable[..., Any], closer: str
+    bits: int, panel: int, queries_at_once: int, listed: bool, add: Callable[..., Any], closer: str, started: bool = True
 ) -> Callable[..., Any]:
     """Make `sums(points, starts, queries, columns, limits, out, hits, first, panels, d, query, begin, terms)`.
 
@@ -40,7 +42,7 @@ def _against_panels(
         out[q, p, c] = start of the point + sum over the terms of add(query's, point's coordinate), in their order
         hits[q, p]   = mask (uint64) of the points c whose sum is `closer` than the limit of the query
 
-    All arrays are flat; starts (.. * panel,) and limits (b,). NaN is closer than nothing.
+    All arrays are flat; starts (.. * panel,), if not all are zero, and limits (b,). NaN is closer than nothing.
     """
     lanes = REGISTER_BITS // bits
     vectors = panel // lanes
@@ -76,7 +78,7 @@ def _against_panels(
         with cgutils.for_range(builder, panels) as over_panels:
             p = builder.add(first, over_panels.index)
             for v in range(vectors):
-                start = load(starts, plus(times(p, panel), v * lanes))
+                start = load(starts, plus(times(p, panel), v * lanes)) if started else ir.Constant(vector, None)
                 for q in range(queries_at_once):
                     builder.store(start, sums[q][v])
             corner = builder.mul(p, times(d, panel))
@@ -142,6 +144,8 @@ def _add_square(builder: Any, total: Any, x: Any, z: Any) -> Any:
 products = _against_panels(32, PANEL32, QUERIES, False, _add_product, "<")  # float32: start + x.z
 listed_products = _against_panels(32, WIDE32, 1, True, _add_product, "<")  # the same, over the listed columns
 squares = _against_panels(64, PANEL64, QUERIES, False, _add_square, "<=")  # float64: start + |x - z|^2
+single_squares = _against_panels(64, LEAF64, 1, False, _add_square, "<=", False)  # the same, of one query
+few_squares = _against_panels(64, LEAF64, FEW, False, _add_square, "<=", False)  # of a few
 
 
 @intrinsic
@@ -202,3 +206,19 @@ def lowest_bit(typingctx: Any, mask: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.uint64), codegen
+
+
+@intrinsic
+def fetch(typingctx: Any, points: Any, place: Any) -> Any:
+    """Ask for the memory at points[place] (flat), which will be read soon."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        byte, integer = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, integer, integer, integer])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        spot = builder.bitcast(builder.gep(data, [args[1]]), byte)
+        builder.call(ask, [spot, *(ir.Constant(integer, n) for n in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(points, types.intp), codegen

@@ -1,0 +1,190 @@
+"""Rows in boxes: put there once, searched under every later metric, exact, with rows hidden where they must be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from nearfield._threads import in_threads, thread_count
+from nearfield.neighbours import _boxes
+from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64
+from nearfield.neighbours._index import NeighbourTable, check_exclude, check_overflow, check_queries
+from nearfield.neighbours._boxes import BLOCK, BLOCK_DEPTH
+from nearfield.neighbours._panels import LEAF64
+from nearfield.warps import Metric
+
+_CHUNK = 480  # queries of a thread at a time
+_SORTED = 64  # queries from which those near each other are searched together
+_STRETCHED = 4.0  # columns, relative to each other, since the boxes were cut: they are cut anew
+_ALL = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """What each of n rows may not be predicted from; all three hold where they are given, and hide the row itself.
+
+    groups (n,): rows of its own group. times (n,): those of its own time, and later ones. spots (n, p): those that are
+    no farther than 1 from it.
+    """
+
+    groups: Int64 | None = None
+    times: Float64 | None = None
+    spots: Float64 | None = None
+
+
+class Boxes:
+    """The distinct ones of n rows in the leaves of a k-d tree, cut where columns are wide for their lengths (d,).
+
+    Any metric that bends and stretches single columns can be searched with them; one that stretches them about as the
+    lengths did finds the boxes in better shape.
+    """
+
+    def __init__(self, inputs: Float64, equal: EqualRows, lengths: Float64) -> None:
+        self.lengths = lengths
+        points = inputs[equal.first]  # a copy, in any case
+        m, d = points.shape
+        self.depth = depth = max(0, math.ceil(math.log2(m / (LEAF64 * BLOCK))))
+        order = np.arange(m, dtype=np.int64)
+        whole = depth + BLOCK_DEPTH
+        level = min(whole, math.ceil(math.log2(4 * thread_count())))
+        for above in range(level):
+            in_threads(lambda a, b: _boxes.split(points, order, lengths, above, above + 1, a, b), 1 << above, 1)
+        in_threads(lambda a, b: _boxes.split(points, order, lengths, level, whole, a, b), 1 << level, 1, 1)
+        blocks, nodes = 1 << depth, (2 << depth) - 1
+        self.panels = np.empty((blocks * BLOCK, d, LEAF64))
+        self.low, self.high = np.empty((nodes, d)), np.empty((nodes, d))
+        self.leaf_low, self.leaf_high = np.empty((blocks, d, BLOCK)), np.empty((blocks, d, BLOCK))
+        in_threads(
+            lambda a, b: _boxes.fill_leaves(
+                points, depth, self.panels, self.low, self.high, self.leaf_low, self.leaf_high, a, b
+            ),
+            blocks, smallest=16,
+        )  # fmt: skip
+        _boxes.join_boxes(self.low, self.high)
+        self.m, self.starts, self.members = m, np.zeros(0, dtype=np.int64), equal.first[order]
+        if m < len(inputs):
+            counts = np.diff(equal.starts)[order]
+            self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+            within = np.arange(len(inputs)) - np.repeat(self.starts[:-1], counts)
+            self.members = equal.members[np.repeat(equal.starts[:-1][order], counts) + within]
+
+    def __len__(self) -> int:
+        return self.m
+
+    @property
+    def columns(self) -> int:
+        """Number of columns."""
+        return int(self.low.shape[1])
+
+    def fit(self, lengths: Float64) -> bool:
+        """Whether the boxes are in good shape for these lengths (d,)."""
+        wide = self.high[0] > self.low[0]
+        stretched = (lengths / self.lengths)[wide]
+        return bool(stretched.size == 0 or stretched.max() <= _STRETCHED * stretched.min())
+
+
+class BoxIndex:
+    """Exact k nearest rows in float64 under a metric, among those not hidden, ties broken by row id.
+
+    Squared distances and answers are those of `NeighbourIndex` to the last bit, for any size of a box. Several threads
+    may query at once. most: leaves that a query visits at most; beyond, the search is approximate.
+    """
+
+    kind = "boxes"
+
+    def __init__(self, boxes: Boxes, metric: Metric, hidden: Hidden | None = None, most: int | None = None) -> None:
+        self._boxes, self._metric, self._most = boxes, metric, _ALL if most is None else most
+        low, high = self._put(boxes.low[:, :, None], boxes.high[:, :, None])
+        low, high = low[:, :, 0], high[:, :, 0]
+        self._box = np.stack([low[0], high[0]])
+        check_overflow(self._box[:1], self._box)
+        leaf_low, leaf_high = self._put(boxes.leaf_low, boxes.leaf_high)
+        self._tree = (
+            boxes.m, boxes.starts, boxes.members, boxes.panels, low, high, leaf_low, leaf_high, boxes.depth,
+        )  # fmt: skip
+        self._hidden = self._labelled(hidden or Hidden())
+        self._placed = np.empty((0, boxes.columns, LEAF64))
+        self._seen = 0  # leaves that queries visited so far
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, duplicates counted."""
+        return int(self._boxes.members.size)
+
+    def query(self, queries: Float64, k: int, exclude: Int64 | None = None) -> NeighbourTable:
+        """The k nearest rows of each query (b, d), where the metric puts it, that row exclude[i] (b,) may see.
+
+        -1 sees all rows. Where there are fewer than k, the last ids are -1.
+        """
+        queries = check_queries(queries, self._boxes.columns)
+        asking = check_exclude(exclude, len(queries), self.n_rows)
+        if k < 1:
+            raise ValueError(f"k is {k}; at least 1 neighbour must be asked for.")
+        check_overflow(queries, self._box)
+        b = len(queries)
+        order = self._near_each_other(queries) if b >= _SORTED else None
+        if order is not None:
+            queries, asking = queries[order], asking[order]
+        ids, sqdist, visited = np.empty((b, k), dtype=np.int64), np.empty((b, k)), np.empty(b, dtype=np.int64)
+        self._prepare(b)
+
+        def run(start: int, stop: int) -> None:
+            part = slice(start, stop)
+            _boxes.search(
+                queries[part], asking[part], self._tree, self._placed, self._metric.packed, self._hidden, self._most,
+                ids[part], sqdist[part], visited[part],
+            )  # fmt: skip
+
+        in_threads(run, b, smallest=16, largest=_CHUNK)
+        self._seen += int(visited.sum())
+        if order is None:
+            return NeighbourTable(ids, sqdist)
+        table = NeighbourTable(np.empty_like(ids), np.empty_like(sqdist))
+        table.ids[order], table.sqdist[order] = ids, sqdist
+        return table
+
+    def visited(self, queries: Float64, k: int, exclude: Int64) -> float:
+        """How many points are looked at for a query, on average."""
+        before = self._seen
+        self.query(queries, k, exclude)
+        return (self._seen - before) / len(queries) * len(self._boxes) / len(self._boxes.panels)
+
+    def _put(self, low: Float64, high: Float64) -> tuple[Float64, Float64]:
+        """Boxes (.., d, c) where the metric puts them."""
+        found = np.empty_like(low), np.empty_like(high)
+        in_threads(lambda a, b: _boxes.place_boxes(low, high, self._metric.packed, *found, a, b), len(low), 256)
+        return found
+
+    def _near_each_other(self, queries: Float64) -> Int64:
+        """An order (b,) in which queries that follow each other lie near each other."""
+        low, high, depth = self._tree[4], self._tree[5], self._boxes.depth
+        near = np.empty(len(queries), dtype=np.int64)
+        in_threads(lambda a, b: _boxes.leaves_of(queries[a:b], low, high, depth, near[a:b]), len(queries), smallest=256)
+        return np.argsort(near, kind="stable")
+
+    def _prepare(self, b: int) -> None:
+        """Put all leaves where the metric says if about as many are likely to be visited, by what was seen so far."""
+        boxes = self._boxes
+        if len(self._placed) or (b < _SORTED and self._seen < len(boxes.panels)):
+            return
+        placed = np.empty_like(boxes.panels)
+        in_threads(
+            lambda a, b: _boxes.place_leaves(boxes.panels, self._metric.packed, placed, a, b, 0),
+            len(placed), smallest=1024,
+        )  # fmt: skip
+        self._placed = placed
+
+    def _labelled(self, hidden: Hidden) -> tuple[np.ndarray, ...]:
+        """What is hidden, as arrays that are empty where there is nothing, and what nodes know of it."""
+        boxes = self._boxes
+        groups = np.zeros(0, dtype=np.int64) if hidden.groups is None else hidden.groups
+        times = np.zeros(0) if hidden.times is None else hidden.times.astype(np.float64)
+        spots = np.zeros((self.n_rows, 0)) if hidden.spots is None else np.ascontiguousarray(hidden.spots)
+        nodes = len(boxes.low)
+        labels = np.tile(np.array([np.iinfo(np.int64).max, -1]), (nodes if groups.size else 0, 1))
+        earliest = np.full(nodes if times.size else 0, np.inf)
+        if groups.size or times.size:
+            _boxes.label_boxes(boxes.m, boxes.depth, boxes.starts, boxes.members, groups, times, labels, earliest)
+        return groups, times, spots, labels, earliest
