@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from nearfield import GPRegressor
-from nearfield.neighbours import build_index
-from nearfield.neighbours.restricted import Hidden, RestrictedIndex
+from nearfield.neighbours import Hidden, build_index
 
 _QUERIES = 6400  # as many as a refresh of training asks for
 
@@ -49,7 +48,7 @@ def _tasks(n: int, d: int, groups: int, fits: bool) -> dict[str, tuple[Callable[
     def searches(k: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
         return (
             lambda: build_index(X).query(X[which], k, which),
-            lambda: RestrictedIndex(X, Hidden(groups=labels)).query(X[which], k, which),
+            lambda: build_index(X, hidden=Hidden(groups=labels)).query(X[which], k, which),
         )
 
     found = {f"build and search, k = {k}": searches(k) for k in (64, 256)}

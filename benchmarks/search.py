@@ -30,8 +30,8 @@ except ImportError:
     faiss = None
 
 K = 64
-KINDS = ("product", "direct", "tree")
-SLOW = 5e-3  # seconds a query of the tree above which it is timed on few of them
+KINDS = ("product", "direct", "boxes")
+SLOW = 5e-3  # seconds a query of a search above which it is timed on few of them
 
 
 def normal(n: int, d: int, decay: float = 1.0) -> np.ndarray:

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from nearfield.neighbours import EqualRows, build_index, find_equal_rows, neighbour_table, order_key
-from nearfield.neighbours._select import count_in_cubes
 from nearfield.neighbours.copies import copied_share, near_copies
 from nearfield.neighbours.product import ProductCandidates, _keep_smallest, _key, _search_dense, _search_sparse, _sum_of
-from nearfield.neighbours.tree import TreeCandidates
 
-KINDS = ["tree", "product", "direct", "auto"]
+KINDS = ["boxes", "product", "direct", "auto"]
 
 
 def brute_force(rows, queries, k, exclude=None):
@@ -211,10 +209,10 @@ def test_small_blocks_change_nothing(kind, monkeypatch):
 def test_equals_brute_force_on_small_integers(rows, k, shift):
     rows = rows + shift
     exclude = np.arange(len(rows))
-    check(rows, rows, k, exclude, kinds=["tree", "product"])
+    check(rows, rows, k, exclude, kinds=["boxes", "product"])
 
 
-@pytest.mark.parametrize("kind", ["tree", "product", "direct"])
+@pytest.mark.parametrize("kind", ["boxes", "product", "direct"])
 def test_answers_do_not_depend_on_the_number_of_threads(kind, monkeypatch):
     rng = np.random.default_rng(4)
     rows = rng.integers(0, 6, size=(2000, 4)).astype(float)  # many ties
@@ -227,7 +225,7 @@ def test_answers_do_not_depend_on_the_number_of_threads(kind, monkeypatch):
         np.testing.assert_array_equal(table.sqdist, tables[0].sqdist)
 
 
-@pytest.mark.parametrize("kind", ["tree", "product", "direct"])
+@pytest.mark.parametrize("kind", ["boxes", "product", "direct"])
 def test_calls_from_several_threads(kind):
     rng = np.random.default_rng(8)
     rows = rng.normal(size=(4000, 6))
@@ -247,7 +245,7 @@ def query_in_a_child(index, rows, expected):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
-@pytest.mark.parametrize("kind", ["tree", "product", "direct"])
+@pytest.mark.parametrize("kind", ["boxes", "product", "direct"])
 def test_a_forked_process_searches_too(kind, monkeypatch):
     monkeypatch.setenv("NEARFIELD_THREADS", "3")
     rows = np.random.default_rng(16).normal(size=(1500, 6))
@@ -262,21 +260,6 @@ def test_a_forked_process_searches_too(kind, monkeypatch):
     assert code == 0
 
 
-def test_one_thread_means_one_for_the_tree_as_well(monkeypatch):
-    monkeypatch.setenv("NEARFIELD_THREADS", "1")
-    rows = np.random.default_rng(17).normal(size=(500, 2))
-    source, asked = TreeCandidates(rows), []
-
-    class Spy:
-        def query(self, queries, k, workers):
-            asked.append(workers)
-            return tree.query(queries, k=k)
-
-    tree, source._tree = source._tree, Spy()
-    source.nearest(rows, 5)
-    assert asked == [1]
-
-
 # --- candidates -----------------------------------------------------------------------------------------------------
 
 
@@ -284,14 +267,13 @@ def product(rows):
     return ProductCandidates(rows, np.stack([rows.min(axis=0), rows.max(axis=0)]))
 
 
-@pytest.mark.parametrize("source", [TreeCandidates, product])
 @pytest.mark.parametrize("name", TABLES)
-def test_no_unnamed_point_lies_within_the_reach(source, name):
+def test_no_unnamed_point_lies_within_the_reach(name):
     rng = np.random.default_rng(9)
     rows = np.unique(TABLES[name](rng), axis=0)
     rows = rows[rng.permutation(len(rows))]
     queries = np.concatenate([rows[rng.integers(0, len(rows), size=40)], rows[:10] * 1.3])
-    candidates, reach = source(rows).nearest(queries, min(15, len(rows)))
+    candidates, reach = product(rows).nearest(queries, min(15, len(rows)))
     for i, query in enumerate(queries):
         assert np.unique(candidates[i]).size == candidates.shape[1]
         others = np.delete(rows, candidates[i], axis=0)
@@ -301,10 +283,9 @@ def test_no_unnamed_point_lies_within_the_reach(source, name):
 def test_ordinary_rows_are_settled_at_the_first_attempt():
     rng = np.random.default_rng(10)
     for rows in (rng.normal(size=(3000, 8)), make_scaled_indicators(rng)):
-        for source in (TreeCandidates(rows), product(rows)):
-            _, reach = source.nearest(rows[:200], 73)
-            _, sqdist = brute_force(rows, rows[:200], 64)
-            assert (sqdist[:, -1] < reach).mean() > 0.95
+        _, reach = product(rows).nearest(rows[:200], 73)
+        _, sqdist = brute_force(rows, rows[:200], 64)
+        assert (sqdist[:, -1] < reach).mean() > 0.95
 
 
 def test_what_float32_cannot_tell_is_left_to_brute_force():
@@ -396,7 +377,7 @@ def test_equal_rows_of_the_unscaled_table_serve_after_scaling():
 def test_equal_rows_that_count_as_different_change_nothing():
     rows = np.repeat(np.random.default_rng(12).normal(size=(400, 2)), 3, axis=0)
     one_each = EqualRows(np.arange(1200), np.arange(1201), np.arange(1200))
-    for kind in ("tree", "product", "direct"):
+    for kind in ("boxes", "product", "direct"):
         split = build_index(rows, kind=kind, equal_rows=one_each).query(rows[:99], 10, np.arange(99))
         assert np.array_equal(split.ids, build_index(rows, kind=kind).query(rows[:99], 10, np.arange(99)).ids)
 
@@ -409,18 +390,9 @@ def test_the_choice_follows_the_rows_not_their_columns():
     rows = rng.normal(size=(5000, 20))
     surface = np.sin(rng.uniform(-1.0, 1.0, size=(5000, 2)) @ rng.normal(size=(2, 40)) * 3.0)
     assert build_index(rows).kind == "product"
-    assert build_index(rows * ([1.0] * 2 + [1e-4] * 18)).kind == "tree"
+    assert build_index(rows * ([1.0] * 2 + [1e-4] * 18)).kind == "boxes"
     assert build_index(surface + 0.05 * rng.normal(size=surface.shape)).kind == "product"  # few dimensions, but askew
-    assert build_index(rows[:, :3]).kind == "tree"
-
-
-def test_points_in_a_cube_are_counted():
-    rng = np.random.default_rng(22)
-    for d in (1, 4, 16, 40):
-        rows, radius = rng.normal(size=(300, d)), rng.uniform(0.5, 3.0, size=7)
-        inside = (np.abs(rows[None] - rows[:7, None]) <= radius[:, None, None]).all(axis=2)
-        np.testing.assert_array_equal(count_in_cubes(rows, rows[:7], radius, 1), inside.sum(axis=1))
-        np.testing.assert_array_equal(count_in_cubes(rows, rows[:7], radius, 3), 3 * inside[:, ::3].sum(axis=1))
+    assert build_index(rows[:, :3]).kind == "boxes"
 
 
 @pytest.mark.parametrize("kind", KINDS)

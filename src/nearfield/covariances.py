@@ -19,7 +19,7 @@ from nearfield.conditional.coregional import condition_outputs
 from nearfield.conditional.whole import Given, Whole
 from nearfield.families import Parameter, Parameters
 from nearfield.kernels import KERNELS, Kernel, log_shapes, mixture
-from nearfield.warps import Warps, bend_slopes, feature_lengths, log_shares
+from nearfield.warps import Metric, Warps, bend_slopes, feature_lengths, log_shares
 
 # One line for each learned array: where it starts, and bounds far outside of what data can tell apart.
 # Smooth functions run off along a valley: with Matern 5/2 only scale over length^5 matters there.
@@ -125,6 +125,10 @@ class Covariance(ABC):
     def coordinates(self, parameters: Parameters, inputs: np.ndarray) -> np.ndarray:
         """Standardised inputs (n, d) as the kernel sees them, before the length scales: with columns bent."""
         return self.warps.coordinates(inputs, parameters["bends"]) if len(self.warps) else inputs
+
+    def metric(self, parameters: Parameters) -> Metric:
+        """Where neighbours are searched."""
+        return Metric.of(self.search_lengths(parameters), self.warps, parameters.get("bends"))
 
     def coordinate_slopes(self, parameters: Parameters, inputs: np.ndarray) -> np.ndarray:
         """Slopes (n, d) of coordinates by the inputs (n, d), each by its own."""

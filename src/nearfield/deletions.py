@@ -102,7 +102,7 @@ def _deleted(predictor: Predictor, query: np.ndarray, sites: _Sites, rest: _Site
             few = every = _together(predictor, query)
         ids = np.broadcast_to(np.arange(n), (len(query), n))
     else:
-        table = sweeper.index.query(model.coordinates(query) / sweeper.lengths, min(first + 1, n))
+        table = sweeper.index.query(sweeper.metric.apply(query), min(first + 1, n))
         ids, extra = table.ids, None
         if predictor.taper is not None:
             around = predictor.taper.around(table.ids, table.sqdist, first)

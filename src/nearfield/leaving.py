@@ -11,7 +11,6 @@ import numpy as np
 
 from nearfield.coordinates import DEGREE, ChartedScaling
 from nearfield.families import Family, Observed
-from nearfield.neighbours.restricted import RestrictedIndex
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
 
@@ -89,7 +88,7 @@ class LeftOut:
         if self.buffer is None or rows.hidden is None:
             return
         which = np.arange(0, len(rows), -(-len(rows) // _LOOKED_AT))
-        if (RestrictedIndex(rows.inputs, rows.hidden).query(rows.inputs[which], 1, which).ids < 0).all():
+        if (rows.seen_as_they_are(which, 1) < 0).all():
             also = [name for name, of in (("groups", self.groups), ("times", self.times)) if of is not None]
             beside = f", together with the {' and the '.join(also)}," if also else ""
             raise ValueError(

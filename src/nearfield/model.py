@@ -17,6 +17,7 @@ from nearfield.covariances import Centred, Covariance, Together
 from nearfield.families import Family, Observations, Observed, Parameter, Parameters, Sites
 from nearfield.means import Mean
 from nearfield.rows import Rows, seen_by
+from nearfield.warps import Metric
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,11 @@ class Model:
     def search_lengths(self) -> np.ndarray:
         """Length scales (d,) under which neighbours are searched."""
         return self.covariance.search_lengths(self.parameters)
+
+    @property
+    def metric(self) -> Metric:
+        """Where neighbours are searched: inputs bent, over those length scales."""
+        return self.covariance.metric(self.parameters)
 
     def coordinates(self, inputs: np.ndarray) -> np.ndarray:
         """Standardised inputs (n, d) as the kernel sees them, before the length scales."""

@@ -10,8 +10,7 @@ import numpy as np
 
 from nearfield.families import Family, Observations, Observed, taken
 from nearfield.moments import NEAR
-from nearfield.neighbours import EqualRows, find_equal_rows, order_key
-from nearfield.neighbours.restricted import Hidden, RestrictedIndex
+from nearfield.neighbours import EqualRows, Hidden, SearchedRows, as_they_are, find_equal_rows, order_key
 from nearfield.warps import Warps
 
 
@@ -69,6 +68,11 @@ class Rows:
         return find_equal_rows(self.inputs)
 
     @cached_property
+    def searched(self) -> SearchedRows:
+        """The inputs in boxes, among which neighbours are found."""
+        return SearchedRows(self.inputs, self.equal)
+
+    @cached_property
     def hidden(self) -> Hidden | None:
         """What left-out rows may not be predicted from; None: nothing but themselves."""
         if self.groups is None and self.in_blocks:
@@ -90,8 +94,13 @@ class Rows:
         if self.in_blocks or self.hidden is None:
             return np.ones(len(which), dtype=np.bool_)
         row = self.observations.row[which]
-        seen = RestrictedIndex(self.inputs, self.hidden).query(self.inputs[row], NEAR, row).ids >= 0
+        seen = self.seen_as_they_are(row, NEAR) >= 0
         return enough(seen.sum(axis=1))
+
+    def seen_as_they_are(self, which: np.ndarray, k: int) -> np.ndarray:
+        """The k nearest (b, k), in standardised inputs, of those that the rows `which` (b,) may see; -1 for none."""
+        index = self.searched.index(as_they_are(self.inputs.shape[1]), self.hidden)
+        return index.query(self.inputs[which], k, which).ids
 
     def units(self, which: np.ndarray) -> np.ndarray | None:
         """Numbers (b,) of what the observations `which` (b,) are part of and may share their fate with; None: nothing.
@@ -160,7 +169,7 @@ class Rows:
         )  # fmt: skip
 
 
-_FOUND = ("equal", "hidden")
+_FOUND = ("equal", "searched", "hidden")
 
 
 def enough(seen: np.ndarray) -> np.ndarray:

@@ -29,8 +29,7 @@ from nearfield.conditional.sequence import Links, draw, link
 from nearfield.covariances import Kernels
 from nearfield.kernels import profile
 from nearfield.model import Model
-from nearfield.neighbours import find_equal_rows, order_key
-from nearfield.neighbours.restricted import Hidden, RestrictedIndex
+from nearfield.neighbours import Hidden, build_index, find_equal_rows, order_key
 from nearfield.sweep import Sweeper
 
 DATA, DRAWN = 128, 32  # neighbours among the data and among the rows drawn before, at most
@@ -300,7 +299,7 @@ def _earlier(points: np.ndarray, order: np.ndarray, most: int) -> np.ndarray:
     n = len(points)
     rank = np.empty(n)
     rank[order] = np.arange(n)
-    return RestrictedIndex(points, Hidden(times=rank)).query(points, min(most, max(n - 1, 1)), np.arange(n)).ids
+    return build_index(points, hidden=Hidden(times=rank)).query(points, min(most, max(n - 1, 1)), np.arange(n)).ids
 
 
 def _factor(matrix: np.ndarray, jitter: float) -> np.ndarray:

@@ -14,8 +14,7 @@ from nearfield._threads import one_blas_thread
 from nearfield.families import Observations, taken
 from nearfield.model import AllRows, Latent, Model
 from nearfield.moments import NEAR, Moments, beside, joined, outside_of
-from nearfield.neighbours import NeighbourIndex, NeighbourTable, build_index
-from nearfield.neighbours.restricted import Hidden, RestrictedIndex
+from nearfield.neighbours import Hidden, Index, NeighbourTable
 from nearfield.rows import Rows
 from nearfield.taper import Around, Taper
 
@@ -37,27 +36,31 @@ class Sweeper:
         self.rows = rows
         self.taper = taper
         self._earlier = earlier
-        self.lengths = model.search_lengths
+        self.metric = model.metric
 
     @cached_property
     def located(self) -> np.ndarray:
         """The rows (n, d) as the kernel sees them, before the length scales."""
         return self.model.coordinates(self.rows.inputs)
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """Length scales (d,) under which neighbours are searched."""
+        return self.metric.lengths
+
     def scaled(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Rows, by their numbers (b,), or all of them, where they are searched (b, d)."""
-        return self.located[rows] / self.lengths
+        return self.metric.apply(self.rows.inputs[rows])
 
     @cached_property
-    def index(self) -> NeighbourIndex:
-        """Finds neighbours under the length scales."""
-        return build_index(self.scaled(), equal_rows=self.rows.equal)
+    def index(self) -> Index:
+        """Finds neighbours under the metric."""
+        return self.rows.searched.index(self.metric)
 
     @cached_property
-    def restricted(self) -> RestrictedIndex:
+    def restricted(self) -> Index:
         """Finds those among the rows that a left-out row may see."""
-        assert self.rows.hidden is not None
-        return RestrictedIndex(self.scaled(), self.rows.hidden)
+        return self.rows.searched.index(self.metric, self.rows.hidden)
 
     @cached_property
     def together(self) -> AllRows:
@@ -122,7 +125,7 @@ class Sweeper:
         return self._of_new(query, self._wide(k))
 
     def _of_new(self, query: np.ndarray, most: int) -> NeighbourTable:
-        return self.index.query(self.model.coordinates(query) / self.lengths, most)
+        return self.index.query(self.metric.apply(query), most)
 
     def left_out_ids(self, which: np.ndarray, k: int) -> np.ndarray:
         """Neighbours (b, k) of the observations `which` (b,), each left out."""
@@ -135,7 +138,7 @@ class Sweeper:
         """
         observations = self.rows.observations
         row = observations.row[which]
-        query = self.scaled(row) if inputs is None else self.model.coordinates(inputs) / self.lengths
+        query = self.metric.apply(self.rows.inputs[row] if inputs is None else inputs)
         if self.rows.hidden is not None:
             return self.restricted.query(query, most, row)
         return self.index.query(query, most, np.where(observations.alone[which], row, -1))
@@ -147,7 +150,7 @@ class Sweeper:
 
     def earlier_ids(self, which: np.ndarray, k: int, rank: np.ndarray) -> np.ndarray:
         """Neighbours (b, k) of the rows `which` (b,) among those of a lower rank (n,)."""
-        return RestrictedIndex(self.scaled(), Hidden(times=rank)).query(self.scaled(which), k, which).ids
+        return self.rows.searched.index(self.metric, Hidden(times=rank)).query(self.scaled(which), k, which).ids
 
     def own_ids(self, which: np.ndarray, k: int) -> np.ndarray:
         """The rows `which` (b,) themselves and their nearest neighbours, k in all."""

@@ -1,127 +1,159 @@
 """Exact nearest neighbours in float64: sorted by (squared distance, row id), self removed by row id.
 
-    index = build_index(rows)                        # rows (n, d), divided by the length scales
-    table = index.query(queries, k, exclude=ids)     # table.ids, table.sqdist: (b, k)
+    rows = SearchedRows(inputs, find_equal_rows(inputs))   # inputs (n, d), put into boxes once
+    index = rows.index(metric)                             # of bent columns over length scales
+    table = index.query(metric.apply(queries), k, exclude=ids)     # table.ids, table.sqdist: (b, k)
 
 The squared distance is the float64 sum of (q - x)^2 in the order of the dimensions. Three ways to find it, with the
 same answer to the last bit, whatever the batch, the number of threads or the order of the queries:
 
-    tree      k-d tree (scipy)
+    boxes     a k-d tree of boxes of rows, which serves every metric; alone where rows are hidden from each other
     product   brute force by matrix products in float32, proved and settled in float64
     direct    brute force in float64
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 
 from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64, equal_rows_hold, find_equal_rows, order_key
-from nearfield.neighbours._index import CandidateSource, NeighbourIndex, NeighbourTable, check_overflow
-from nearfield.neighbours._select import count_in_cubes
+from nearfield.neighbours._index import NeighbourIndex, NeighbourTable, check_overflow
+from nearfield.neighbours.boxes import Boxes, BoxIndex, Hidden
 from nearfield.neighbours.product import ProductCandidates
-from nearfield.neighbours.tree import TreeCandidates
+from nearfield.warps import Metric
 
 __all__ = [
     "EqualRows",
-    "NeighbourIndex",
+    "Hidden",
+    "Index",
     "NeighbourTable",
+    "SearchedRows",
+    "as_they_are",
     "build_index",
     "find_equal_rows",
     "neighbour_table",
     "order_key",
 ]
 
-Kind = Literal["auto", "tree", "product", "direct"]
+Kind = Literal["auto", "boxes", "product", "direct"]
 
-# Which search is fastest: processor time of one thread, in microseconds a query and milliseconds to build, k = 64, on a
-# busy machine with AVX2: compare within a row. "scaled" is normal with each column 0.6 times the one before, as length
-# scales do; "curved" a surface of three dimensions with noise of 0.05; adult and splice are tables of categories as
-# columns of zeros and ones, scaled to unit variance. "cube" is what _cube_of_neighbours counts, "limit" the number up
-# to which the tree is chosen.
+
+class Index(Protocol):
+    """What finds neighbours: `NeighbourIndex` or `BoxIndex`. Several threads may query at once."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def n_rows(self) -> int: ...
+
+    def query(self, queries: Float64, k: int, exclude: Int64 | None = None) -> NeighbourTable:
+        """The k nearest rows of each query (b, d), without row exclude[i] for query i (b,); -1 excludes nothing.
+
+        Where rows are hidden, without those that row exclude[i] may not see.
+        """
+        ...
+
+
+# Which search is faster: processor time of one thread in microseconds a query, k = 64, on a busy machine with AVX-512,
+# and how many points the search of boxes looks at. "scaled" is normal with each column 0.6 times the one before, as
+# length scales do; "curved" a surface of three dimensions with noise of 0.05.
 #
-#                                                      a query                     to build
-#  rows            n    d     cube   limit       tree  product   direct       tree product direct
-#  normal      1,000    3      117     152         20       28       30        0.8     0.6    0.2
-#  normal      1,000    8      558     152         36       28       32        0.9     0.7    0.2
-#  normal     10,000    3      122     175         26       28       51        5.3     1.6    1.1
-#  normal     10,000    5      353     175         53       32       56        5.3     1.7    0.9
-#  normal     10,000    8    1,426     175        156       32       58        6.1     1.7    0.9
-#  normal     10,000   30    9,987     175        611       39       76        9.1     2.3    1.0
-#  normal    100,000    3      116     400         38       73      139       63.4    10.7    7.7
-#  normal    100,000    5      436     400         90       59      156       59.8    10.6    7.6
-#  normal    100,000    8    2,997     400        430       58      148       63.3    10.9    7.3
-#  normal    100,000   30   99,053     400     17,211      123      364      196.9    18.0    8.4
-#  normal    100,000  100  100,000     400     35,895      265      944      498.0    37.0   14.2
-#  normal  1,000,000    4      200   2,650         79      244      924      704.8   155.4   68.6
-#  normal  1,000,000    8    3,536   2,650        909      352    1,081      759.8   104.5   71.5
-#  scaled      1,000   20      187     152         21       24       28        0.7     0.7    0.2
-#  scaled     10,000   20      341     175         50       34       64        6.2     1.9    1.0
-#  scaled    100,000   20      590     400        141       92      249       78.1    13.2    7.6
-#  scaled  1,000,000   20    1,099   2,650        292      578    2,067     1053.4   186.7   75.5
-#  curved     10,000   60   10,000     175        779       38       88       10.0     2.5    1.1
-#  curved    100,000   60    1,837     400      1,669      177      602      166.9    22.1   10.3
-#  adult      48,842  104   10,206     272      5,588       65      512      388.4    25.6   16.0
-#  splice      3,190  240    3,005     158        423       29       94        9.1     3.8    1.9
+#  rows            n    d   looked at    boxes  product
+#  normal      1,000    8         984        8       12
+#  normal      1,000   30       1,000       12       13
+#  normal     10,000    3         468        9       12
+#  normal     10,000    5       1,495       13       12
+#  normal     10,000    8       4,895       25       14
+#  normal     10,000   30      10,000       94       18
+#  normal    100,000    3         584       10       26
+#  normal    100,000    5       1,961       18       30
+#  normal    100,000    8      11,803       57       38
+#  normal    100,000   30     100,000    1,276       79
+#  normal    100,000  100     100,000    4,244      229
+#  normal  1,000,000    4       1,249       18      146
+#  normal  1,000,000    8      20,353      170      225
+#  scaled      1,000   20         467        7       12
+#  scaled     10,000   20         963       15       16
+#  scaled    100,000   20       2,107       31       61
+#  scaled  1,000,000   20       4,095       61      438
+#  curved     10,000   60       1,891       60       24
+#  curved    100,000   60       1,120       64      135
 #
-# Neither the number of columns nor the dimension that the rows fill (curved: 3 to 4) tells the rows of this table
-# apart; the count does. It costs 1 to 40 ms here.
-TREE_COLUMNS = 3  # up to so many columns, or TREE_ROWS distinct rows, the tree serves well without a look at the rows
-TREE_ROWS = 200
-TREE_CUBE, TREE_CUBE_SHARE = 150, 1 / 400  # so many rows, and this share of all, in a cube of neighbours: the tree wins
+# Neither the number of columns nor the dimension that the rows fill tells the rows of this table apart; how many points
+# have to be looked at does, and a few queries tell that. These are the costs in nanoseconds.
+_BOX_QUERY, _BOX_POINT, _BOX_NUMBER = 6_000.0, 1.0, 0.42  # a query; a point that is looked at; a coordinate of it
+_PRODUCT_QUERY, _PRODUCT_POINT, _PRODUCT_NUMBER = 11_000.0, 0.09, 0.021
+_FEW_COLUMNS = 2  # up to so many, or points, boxes serve well without a look at the rows
+_FEW_POINTS = 1000
+_ASKED, _ASKED_K = 8, 64  # queries that tell, and neighbours
+_GIVEN_UP = 4.0  # times as many points as would be worth looking at
 
 
-def build_index(rows: Float64, kind: Kind = "auto", equal_rows: EqualRows | None = None) -> NeighbourIndex:
-    """Index the rows (n, d); `equal_rows`, once found by find_equal_rows, may be passed again after rescaling."""
+class SearchedRows:
+    """Rows (n, d), put into boxes once, which are cut anew only where columns have been stretched a lot since."""
+
+    def __init__(self, inputs: Float64, equal: EqualRows) -> None:
+        self._inputs, self._equal = inputs, equal
+        self._boxes: Boxes | None = None
+
+    def boxes(self, lengths: Float64) -> Boxes:
+        """The rows in boxes that are in good shape under these length scales (d,)."""
+        found = self._boxes
+        if found is None or not found.fit(lengths):
+            found = self._boxes = Boxes(self._inputs, self._equal, lengths)
+        return found
+
+    def index(self, metric: Metric, hidden: Hidden | None = None, kind: Kind = "auto") -> Index:
+        """Finds neighbours under a metric, among the rows that are not hidden."""
+        if kind in ("auto", "boxes"):
+            found = BoxIndex(self.boxes(metric.lengths), metric, hidden)
+            if kind == "boxes" or hidden is not None or not self._product_is_faster(found, metric):
+                return found
+        points = metric.apply(self._inputs if len(self._equal) == len(self._inputs) else self._first())
+        box = np.stack([points.min(axis=0), points.max(axis=0)])
+        check_overflow(box[:1], box)
+        source = None if kind == "direct" else ProductCandidates(points, box)
+        return NeighbourIndex(points, box, self._equal, source, "direct" if source is None else "product")
+
+    def _first(self) -> Float64:
+        """A row (m, d) at each point."""
+        return self._inputs[self._equal.first]
+
+    def _product_is_faster(self, index: BoxIndex, metric: Metric) -> bool:
+        """Whether brute force takes less time than boxes do for a few of the rows; the answers do not depend on it."""
+        (_, d), m = self._inputs.shape, len(self._equal)
+        if d <= _FEW_COLUMNS or m <= _FEW_POINTS:
+            return False
+        product = _PRODUCT_QUERY + m * (_PRODUCT_POINT + d * _PRODUCT_NUMBER)
+        worth = max(product - _BOX_QUERY, 0.0) / (_BOX_POINT + d * _BOX_NUMBER)
+        some = self._equal.first[np.linspace(0, m - 1, _ASKED).astype(np.int64)]
+        points = metric.apply(self._inputs[some])
+        return index.looked_at(points, min(_ASKED_K, m - 1), some, _GIVEN_UP * worth) > worth
+
+
+def build_index(
+    rows: Float64, kind: Kind = "auto", equal_rows: EqualRows | None = None, hidden: Hidden | None = None
+) -> Index:
+    """Index the rows (n, d) as they are; `equal_rows`, found by find_equal_rows, may be passed again after rescaling."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"Rows have shape {rows.shape}; expected (n, d) with at least one row and one column.")
     if kind not in get_args(Kind):
         raise ValueError(f"kind is {kind!r}; expected one of {', '.join(get_args(Kind))}.")
-    equal_rows = _checked_equal_rows(rows, equal_rows)
-    points = rows if len(equal_rows) == len(rows) else rows[equal_rows.first]
-    box = np.stack([points.min(axis=0), points.max(axis=0)])
-    check_overflow(box[:1], box)
-    source, chosen = _choose(points, box) if kind == "auto" else (_source(points, box, kind), kind)
-    return NeighbourIndex(points, box, equal_rows, source, chosen)
+    return SearchedRows(rows, _checked_equal_rows(rows, equal_rows)).index(as_they_are(rows.shape[1]), hidden, kind)
+
+
+def as_they_are(d: int) -> Metric:
+    """The metric of d columns that have been scaled already."""
+    return Metric.of(np.ones(d))
 
 
 def neighbour_table(rows: Float64, queries: Float64, k: int, exclude: Int64 | None = None) -> NeighbourTable:
     """The k nearest of the rows (n, d) to each query (b, d), without row exclude[i] for query i; for a single use."""
     return build_index(rows).query(queries, k, exclude)
-
-
-def _choose(points: Float64, box: Float64) -> tuple[CandidateSource | None, str]:
-    """tree or product for the distinct points (m, d) of the box (2, d); the answers do not depend on it."""
-    m, d = points.shape
-    if d <= TREE_COLUMNS or m <= TREE_ROWS:
-        return _source(points, box, "tree"), "tree"
-    source = _source(points, box, "product")  # is built in less time than a tree, by far
-    if _cube_of_neighbours(points, box, source) > TREE_CUBE + TREE_CUBE_SHARE * m:
-        return source, "product"
-    return _source(points, box, "tree"), "tree"
-
-
-def _cube_of_neighbours(points: Float64, box: Float64, source: CandidateSource | None) -> float:
-    """How many of the points (m, d) lie in the cube around the ball of a point's 64 nearest, on average over a few.
-
-    A tree has to look at about all of them: its cells are boxes along the axes. Their number grows with the dimension
-    that the points fill near a point, but also where a surface of few dimensions lies askew to many axes; scaled
-    columns that hardly vary do not count.
-    """
-    everyone = np.arange(len(points) + 1, dtype=np.int64)
-    index = NeighbourIndex(points, box, EqualRows(everyone[:-1], everyone, everyone[:-1]), source, "sample")
-    ids = np.linspace(0, len(points) - 1, 16).astype(np.int64)
-    radius = np.sqrt(index.query(points[ids], 64, exclude=ids).sqdist[:, -1])
-    return float(np.mean(count_in_cubes(points, points[ids], radius, step=-(-len(points) // 2**13))))
-
-
-def _source(points: Float64, box: Float64, kind: str) -> CandidateSource | None:
-    """The fast search behind an index of this kind, on distinct points (m, d)."""
-    if kind == "direct":
-        return None
-    return TreeCandidates(points) if kind == "tree" else ProductCandidates(points, box)
 
 
 def _checked_equal_rows(rows: Float64, equal_rows: EqualRows | None) -> EqualRows:

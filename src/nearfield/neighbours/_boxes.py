@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from nearfield._compiled import compiled
-from nearfield.neighbours._panels import FEW, LEAF64, fetch, few_squares, lowest_bit, single_squares
+from nearfield.neighbours._panels import LEAF64, fetch, lowest_bit, single_squares
 from nearfield.neighbours._select import NOBODY
 from nearfield.warps import placed
 
@@ -26,7 +26,6 @@ BLOCK_DEPTH = 4
 BLOCK = 1 << BLOCK_DEPTH  # leaves of a block, whose boxes are looked at together
 _ENOUGH = 32  # neighbours more than are wanted that are collected before the nearest are sorted out
 _RANKED = 128  # up to so many neighbours are sorted by counting the smaller ones of each, which vectorises
-_BLOCKS = 6  # of FEW queries that go through all leaves together
 _KEPT = 2**17  # coordinates of bent leaves that a portion of queries keeps, 1 MB
 _SLACK = 1e-13  # of bent columns, whose pieces may overlap by rounding where they meet
 
@@ -195,7 +194,9 @@ def leaves_of(queries, low, high, depth, found):
         node = 0
         while node < inner:
             left = 2 * node + 1
-            node = left if _to_box(queries[i], low, high, left) <= _to_box(queries[i], low, high, left + 1) else left + 1
+            node = (
+                left if _to_box(queries[i], low, high, left) <= _to_box(queries[i], low, high, left + 1) else left + 1
+            )
         found[i] = node - inner
 
 
@@ -435,55 +436,3 @@ def search(queries, asking, tree, leaves_placed, metric, hidden, most, ids, sqdi
                           values, k)  # fmt: skip
         _finish(near[0], near_rows[0], size[0], values, sqdist[i], ids[i])
         visited[i] = looked
-
-
-@compiled()
-def search_together(queries, asking, tree, leaves_placed, hidden, ids, sqdist):
-    """The same where nearly all leaves have to be visited: a few queries go through them together, nearest block first.
-
-    Which leaves the others need is not asked, but boxes in which a query sees nobody are left out.
-    """
-    low, high, depth = tree[4], tree[5], tree[8]
-    groups, times, labels, earliest = hidden[0], hidden[1], hidden[3], hidden[4]
-    b, d = queries.shape
-    k, blocks = ids.shape[1], 1 << depth
-    flat, no_columns = leaves_placed.reshape(-1), np.empty(0, dtype=np.int64)
-    own = _BLOCKS * FEW
-    packed = np.zeros((_BLOCKS, d, FEW))
-    flat_queries = packed.reshape(-1)
-    distance, hits = np.empty(FEW * BLOCK * LEAF64), np.empty(FEW * BLOCK, dtype=np.uint64)
-    near_rows, near, values = np.empty((own, _room(k)), dtype=np.int64), np.empty((own, _room(k))), np.empty(_room(k))
-    size, last, last_row = np.empty(own, dtype=np.int64), np.empty(own), np.empty(own, dtype=np.int64)
-    far, limits = np.empty((own, blocks)), np.empty(FEW)
-    for begin in range(0, b, own):
-        count = min(own, b - begin)
-        size[:], last[:], last_row[:] = 0, np.inf, NOBODY
-        total = np.zeros(blocks)
-        for q in range(count):
-            packed[q // FEW, :, q % FEW] = queries[begin + q]
-            for block in range(blocks):
-                far[q, block] = _to_box(queries[begin + q], low, high, blocks - 1 + block)
-                total[block] += far[q, block]
-                if asking[begin + q] >= 0 and _nobody_there(
-                    asking[begin + q], blocks - 1 + block, groups, times, labels, earliest
-                ):
-                    far[q, block] = np.inf
-        for block in np.argsort(total):
-            for part in range(-(-count // FEW)):
-                wanted = False
-                limits[:] = -np.inf
-                for q in range(part * FEW, min((part + 1) * FEW, count)):
-                    if far[q, block] <= last[q] and far[q, block] < np.inf:
-                        limits[q - part * FEW], wanted = last[q], True
-                if not wanted:
-                    continue
-                few_squares(flat, distance, flat_queries, no_columns, limits, distance, hits, block * BLOCK, BLOCK, d,
-                            0, part * d * FEW, d)  # fmt: skip
-                for q in range(part * FEW, min((part + 1) * FEW, count)):
-                    for place in range(BLOCK):
-                        spot = (q - part * FEW) * BLOCK + place
-                        if hits[spot] != 0:
-                            _take(hits[spot], distance, spot * LEAF64, block * BLOCK + place, tree, hidden,
-                                  asking[begin + q], q, near, near_rows, size, last, last_row, values, k)  # fmt: skip
-        for q in range(count):
-            _finish(near[q], near_rows[q], size[q], values, sqdist[begin + q], ids[begin + q])

@@ -24,14 +24,19 @@ from nearfield._simd import REGISTER_BITS
 QUERIES = 6  # that share a panel
 PANEL32 = 2 * REGISTER_BITS // 32  # points to a panel of float32
 PANEL64 = 2 * REGISTER_BITS // 64  # the same of float64
-LEAF64 = 4 * REGISTER_BITS // 64  # the same for a single query, or a few
-FEW = 3  # queries that share such a panel
+LEAF64 = 4 * REGISTER_BITS // 64  # the same for a single query
 EIGHT = 8  # points whose distances are computed together where they lie apart
 WIDE32 = 64  # points to a wide panel of float32: the bits of a mask
 
 
 def _against_panels(
-    bits: int, panel: int, queries_at_once: int, listed: bool, add: Callable[..., Any], closer: str, started: bool = True
+    bits: int,
+    panel: int,
+    queries_at_once: int,
+    listed: bool,
+    add: Callable[..., Any],
+    closer: str,
+    started: bool = True,
 ) -> Callable[..., Any]:
     """Make `sums(points, starts, queries, columns, limits, out, hits, first, panels, d, query, begin, terms)`.
 
@@ -145,7 +150,6 @@ products = _against_panels(32, PANEL32, QUERIES, False, _add_product, "<")  # fl
 listed_products = _against_panels(32, WIDE32, 1, True, _add_product, "<")  # the same, over the listed columns
 squares = _against_panels(64, PANEL64, QUERIES, False, _add_square, "<=")  # float64: start + |x - z|^2
 single_squares = _against_panels(64, LEAF64, 1, False, _add_square, "<=", False)  # the same, of one query
-few_squares = _against_panels(64, LEAF64, FEW, False, _add_square, "<=", False)  # of a few
 
 
 @intrinsic

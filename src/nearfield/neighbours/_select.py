@@ -50,35 +50,6 @@ def select_from_all(queries, points, equal_rows, exclude, ids, sqdist):
     in_threads(run, queries.shape[0], smallest=16, largest=CHUNK)
 
 
-def count_in_cubes(points, queries, radius, step):
-    """How many of the points (m, d) differ from each query (b, d) by at most its radius (b,) in every column, (b,).
-
-    Only every step-th point is looked at, and counted for all.
-    """
-    counts = np.empty(len(queries), dtype=np.int64)
-
-    def run(start: int, stop: int) -> None:
-        _count_in_cubes(points, queries[start:stop], radius[start:stop], step, counts[start:stop])
-
-    in_threads(run, len(queries), smallest=1)
-    return counts
-
-
-@compiled()
-def _count_in_cubes(points, queries, radius, step, counts):
-    counts[:] = 0
-    d = points.shape[1]
-    for i in range(queries.shape[0]):
-        for p in range(0, points.shape[0], step):
-            outside = 0
-            for begin in range(0, d, 16):  # counting instead of branching lets it vectorise
-                for j in range(begin, min(begin + 16, d)):
-                    outside += abs(points[p, j] - queries[i, j]) > radius[i]
-                if outside > 0:
-                    break
-            counts[i] += step * (outside == 0)
-
-
 @compiled()
 def sift_down(sqdist, ids, size):
     """Restore the heap sqdist, ids (size,) after its top was replaced."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from nearfield._threads import in_threads, thread_count
 from nearfield.neighbours import _boxes
+from nearfield.neighbours._boxes import BLOCK, BLOCK_DEPTH
 from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64
 from nearfield.neighbours._index import NeighbourTable, check_exclude, check_overflow, check_queries
-from nearfield.neighbours._boxes import BLOCK, BLOCK_DEPTH
 from nearfield.neighbours._panels import LEAF64
 from nearfield.warps import Metric
 
@@ -123,33 +123,38 @@ class BoxIndex:
         if k < 1:
             raise ValueError(f"k is {k}; at least 1 neighbour must be asked for.")
         check_overflow(queries, self._box)
+        if len(queries) < _SORTED:
+            self._prepare(len(queries))
+            return self._search(queries, k, asking, self._most)
+        order = self._near_each_other(queries)
+        self._prepare(len(queries))
+        found = self._search(queries[order], k, asking[order], self._most)
+        table = NeighbourTable(np.empty_like(found.ids), np.empty_like(found.sqdist))
+        table.ids[order], table.sqdist[order] = found.ids, found.sqdist
+        return table
+
+    def _search(self, queries: Float64, k: int, asking: Int64, most: int) -> NeighbourTable:
+        """The same of queries that follow each other where they lie near each other."""
         b = len(queries)
-        order = self._near_each_other(queries) if b >= _SORTED else None
-        if order is not None:
-            queries, asking = queries[order], asking[order]
         ids, sqdist, visited = np.empty((b, k), dtype=np.int64), np.empty((b, k)), np.empty(b, dtype=np.int64)
-        self._prepare(b)
 
         def run(start: int, stop: int) -> None:
             part = slice(start, stop)
             _boxes.search(
-                queries[part], asking[part], self._tree, self._placed, self._metric.packed, self._hidden, self._most,
+                queries[part], asking[part], self._tree, self._placed, self._metric.packed, self._hidden, most,
                 ids[part], sqdist[part], visited[part],
             )  # fmt: skip
 
         in_threads(run, b, smallest=16, largest=_CHUNK)
         self._seen += int(visited.sum())
-        if order is None:
-            return NeighbourTable(ids, sqdist)
-        table = NeighbourTable(np.empty_like(ids), np.empty_like(sqdist))
-        table.ids[order], table.sqdist[order] = ids, sqdist
-        return table
+        return NeighbourTable(ids, sqdist)
 
-    def visited(self, queries: Float64, k: int, exclude: Int64) -> float:
-        """How many points are looked at for a query, on average."""
+    def looked_at(self, queries: Float64, k: int, asking: Int64, most: float) -> float:
+        """How many points a search looks at for one of these queries (b, d), on average; it gives up beyond `most`."""
+        each = len(self._boxes) / len(self._boxes.panels)
         before = self._seen
-        self.query(queries, k, exclude)
-        return (self._seen - before) / len(queries) * len(self._boxes) / len(self._boxes.panels)
+        self._search(check_queries(queries, self._boxes.columns), k, asking, 1 + int(most / each))
+        return (self._seen - before) / len(queries) * each
 
     def _put(self, low: Float64, high: Float64) -> tuple[Float64, Float64]:
         """Boxes (.., d, c) where the metric puts them."""

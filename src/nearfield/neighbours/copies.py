@@ -19,7 +19,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from nearfield.neighbours._equal_rows import Float64, Int64
-from nearfield.neighbours._index import NeighbourIndex
+from nearfield.neighbours import Index
 
 _REACH = 8  # neighbours among which a gap is looked for
 _GAP = 0.2  # of distances: copies are so much nearer than what comes behind them
@@ -36,7 +36,7 @@ class NearCopies(NamedTuple):
     alike: Int64
 
 
-def near_copies(index: NeighbourIndex, points: Float64, values: NDArray[np.uint64] | None = None) -> NearCopies:
+def near_copies(index: Index, points: Float64, values: NDArray[np.uint64] | None = None) -> NearCopies:
     """Those of the indexed rows (n, d). values (n,): of what was observed at each, the same where that is the same.
 
     A row's nearest neighbours are its copies if they are much nearer than the next one, and it is theirs; or if they
@@ -60,7 +60,7 @@ def near_copies(index: NeighbourIndex, points: Float64, values: NDArray[np.uint6
 
 
 def copied_share(
-    index: NeighbourIndex, points: Float64, which: Int64, values: NDArray[np.uint64] | None = None
+    index: Index, points: Float64, which: Int64, values: NDArray[np.uint64] | None = None
 ) -> tuple[float, float]:
     """Share of the rows `which` (b,) of those indexed (n, d) that have near copies, and that have any with their
     value of (n,)."""
@@ -96,7 +96,7 @@ def _same(ids: Int64, which: Int64, values: NDArray[np.uint64] | None) -> NDArra
     return same if same.sum() > _MOSTLY * expected else np.zeros_like(same)
 
 
-def _copies(index: NeighbourIndex, points: Float64, which: Int64) -> tuple[Int64, np.ndarray]:
+def _copies(index: Index, points: Float64, which: Int64) -> tuple[Int64, np.ndarray]:
     """Neighbours (b, m) of the rows `which` (b,) at these points (b, d), and which of them are copies (b, m)."""
     reach = min(_REACH, index.n_rows - 1)
     if reach < 2:
