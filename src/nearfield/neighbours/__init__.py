@@ -137,7 +137,7 @@ class SearchedRows:
 def build_index(
     rows: Float64, kind: Kind = "auto", equal_rows: EqualRows | None = None, hidden: Hidden | None = None
 ) -> Index:
-    """Index the rows (n, d) as they are; `equal_rows`, found by find_equal_rows, may be passed again after rescaling."""
+    """Index rows (n, d) as they are; `equal_rows`, found by find_equal_rows, may be passed again after rescaling."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"Rows have shape {rows.shape}; expected (n, d) with at least one row and one column.")

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from nearfield.neighbours._equal_rows import Float64, Int64
 from nearfield.neighbours import Index
+from nearfield.neighbours._equal_rows import Float64, Int64
 
 _REACH = 8  # neighbours among which a gap is looked for
 _GAP = 0.2  # of distances: copies are so much nearer than what comes behind them
