@@ -32,7 +32,7 @@ _SLACK = 1e-13  # of bent columns, whose pieces may overlap by rounding where th
 
 @compiled()
 def split(points, order, lengths, level, depth, begin, end):
-    """Put points (m, d) and their numbers (m,) in the order of 2**depth leaves, below the nodes begin .. end of a level.
+    """Put points (m, d) and their numbers (m,) in the order of 2**depth leaves, below nodes begin .. end of `level`.
 
     Those of leaf l are from m l >> depth to m (l + 1) >> depth. The widest column, over the lengths (d,), is halved.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -49,9 +50,9 @@ class Boxes:
         order = np.arange(m, dtype=np.int64)
         whole = depth + BLOCK_DEPTH
         level = min(whole, math.ceil(math.log2(4 * thread_count())))
-        for above in range(level):
-            in_threads(lambda a, b: _boxes.split(points, order, lengths, above, above + 1, a, b), 1 << above, 1)
-        in_threads(lambda a, b: _boxes.split(points, order, lengths, level, whole, a, b), 1 << level, 1, 1)
+        for above in range(level):  # the first cuts, of many rows each, one level at a time
+            in_threads(partial(_boxes.split, points, order, lengths, above, above + 1), 1 << above, 1)
+        in_threads(partial(_boxes.split, points, order, lengths, level, whole), 1 << level, 1, 1)
         blocks, nodes = 1 << depth, (2 << depth) - 1
         self.panels = np.empty((blocks * BLOCK, d, LEAF64))
         self.low, self.high = np.empty((nodes, d)), np.empty((nodes, d))
