@@ -21,10 +21,10 @@ _COMPARED = ((512, 1000), (1024, 250))  # left-out rows that tell which is bette
 _WORSE, _BETTER = 0.01, 0.02  # accuracy that continuous ones may lose in few dimensions, and must gain in more
 
 
-def first_taper(continuous: bool | str, inputs: np.ndarray) -> Taper | None:
-    """As asked for; "auto": as the number of columns of inputs (n, d) that vary has it."""
+def first_taper(continuous: bool | str, varying: int) -> Taper | None:
+    """As asked for; "auto": as the number of columns that vary has it."""
     if continuous == "auto":
-        continuous = int((inputs != inputs[:1]).any(axis=0).sum()) <= FEW_COLUMNS
+        continuous = varying <= FEW_COLUMNS
     return Taper() if continuous else None
 
 

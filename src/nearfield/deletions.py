@@ -70,7 +70,7 @@ class _Sites(NamedTuple):
 
 def _sites(model: Model, rows: Rows) -> _Sites:
     found = model.family.sites(rows.observed, rows.state, model.parameters, model.scale2)
-    return _Sites(found.targets - model.mean.at(rows.inputs, model.parameters), found.noises)
+    return _Sites(found.targets - model.mean.at(np.asarray(rows.inputs), model.parameters), found.noises)
 
 
 def _nothing(sites: _Sites) -> _Sites:

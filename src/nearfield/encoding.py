@@ -156,7 +156,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         target: (n, P) what means of levels are taken of; counted: (n, P) how much each entry counts.
         """
         chosen = _chosen(self.categorical_features, columns.names)
-        matrix = None if chosen else _complete(columns)
+        matrix = None if chosen else _complete(columns, single=True)
         self.n_features_in_ = len(columns.names)
         if matrix is not None:
             some = _some(matrix)
@@ -345,15 +345,15 @@ def _chosen(categorical: Any, names: Sequence[str]) -> set[str]:
     return {names[number] for number in column_numbers("categorical_features", categorical, names)}
 
 
-def _complete(columns: Columns) -> np.ndarray | None:
-    """The columns as float64 (n, d), where they are one array of numbers without a gap."""
+def _complete(columns: Columns, single: bool = False) -> np.ndarray | None:
+    """The columns as float64 (n, d), where they are one array of numbers without a gap; or as float32 if they are."""
     matrix = columns.matrix()
     if matrix is None:
         return None
     for start in range(0, len(matrix), _BLOCK):
         if np.isnan(matrix[start : start + _BLOCK]).any():
             return None
-    found = matrix.astype(np.float64, copy=False)
+    found = matrix if single and matrix.dtype == np.float32 else matrix.astype(np.float64, copy=False)
     for start in range(0, len(found), _BLOCK):
         infinite = np.isinf(found[start : start + _BLOCK])
         if infinite.any():

@@ -57,6 +57,7 @@ _WEIGHED_ROWS = 1500  # left-out rows that tell which of several models is the b
 _SETTLING_K = 64  # neighbours from which the site state of all rows is found
 _SAMPLES = (250, 500, 1000)  # rows of the samples with which training begins
 _SAMPLE_STEPS = 15  # of L-BFGS on samples of a large table but for the first
+_HASHED_ROWS = 2**16  # at a time
 _RACE = 2  # refreshes after which the first start and that of a sample are compared
 
 
@@ -330,9 +331,9 @@ class _Learner:
     def _calibrated(self, trained: _Trained, sample: np.ndarray, counted: np.ndarray) -> Calibrated:
         settings, outer, sweeper = self.settings, None, trained.sweeper
         calibrated, choose, rows = settings.predictive == "calibrated", settings.continuous == "auto", sweeper.rows
-        sweeper = sweeper.tapered(first_taper(settings.continuous, rows.inputs))
+        sweeper = sweeper.tapered(first_taper(settings.continuous, _varying(rows)))
         exact = _exactly(sweeper.model, rows, settings) == "all" and trained.progress.steps > 0
-        few = _FOLDED_ROWS * _varying(rows.inputs)
+        few = _FOLDED_ROWS * _varying(rows)
         if calibrated and exact and rows.in_blocks and _independent(rows, sample) < few:
             outer = outer_moments(sweeper.model, rows, self.rng, sweeper.taper)
         found = calibrate_either(sweeper, sample, counted, settings.k, calibrated, self.unit, outer, choose)
@@ -350,7 +351,9 @@ class _Learner:
         rows = self.rows.with_state(model.family.initial_state(self.rows.observed))
         if model.family.constant(rows.observed) or float(rows.observations.weights.sum()) < _FEWEST_TRAINED:
             return model, rows, Progress()  # nothing to learn from: the starting values stay
-        objective = OBJECTIVES[self.settings.objective](lambda: ranks(self.settings.ordering, rows.inputs, self.rng))
+        objective = OBJECTIVES[self.settings.objective](
+            lambda: ranks(self.settings.ordering, np.asarray(rows.inputs), self.rng)
+        )
         run = Run(model, rows, objective, self.rng)
         if self.checkpoint is not None:
             self.checkpoint.resume(name, run)
@@ -447,7 +450,9 @@ def _fingerprint(family: Family, rows: Rows, settings: Settings) -> str:
     described = {**asdict(settings), "family": family.name, **family.described()}
     digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
     hiding = {"groups": rows.groups, "times": rows.times, "buffer": rows.buffer}
-    parts = {"inputs": rows.inputs, **rows.observed, **{name: of for name, of in hiding.items() if of is not None}}
+    for start in range(0, len(rows), _HASHED_ROWS):
+        digest.update(np.ascontiguousarray(rows.inputs[start : start + _HASHED_ROWS]).data)
+    parts = {**rows.observed, **{name: of for name, of in hiding.items() if of is not None}}
     for name, part in sorted(parts.items()):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(part).data)
@@ -477,9 +482,10 @@ def _independent(rows: Rows, sample: np.ndarray) -> float:
     return total if units is None else min(total, float(np.unique(units).size))
 
 
-def _varying(inputs: np.ndarray) -> int:
-    """How many columns of standardised inputs (n, d) are not constant."""
-    return int((inputs != inputs[:1]).any(axis=0).sum())
+def _varying(rows: Rows) -> int:
+    """How many columns of the inputs are not constant."""
+    low, high = rows.bounds
+    return int((low != high).sum())
 
 
 def _warn_of_few_rows(n: int, columns: int) -> None:

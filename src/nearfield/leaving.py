@@ -11,7 +11,7 @@ import numpy as np
 
 from nearfield.coordinates import DEGREE, ChartedScaling
 from nearfield.families import Family, Observed
-from nearfield.rows import Rows
+from nearfield.rows import Rows, held
 from nearfield.scaling import Scaling
 
 _ROUNDING = 1e-9  # of distances: rows that are exactly as far away as the buffer are hidden, too
@@ -81,7 +81,7 @@ class LeftOut:
     def rows(self, family: Family, X: np.ndarray, observed: Observed, inputs: Scaling) -> Rows:
         """Rows X (n, d) about which nothing is known yet, with that standardisation."""
         buffer = None if self.buffer is None else self.buffer.matrix(inputs)
-        return Rows.of(family, inputs.apply(X), observed, self.groups, self.times, buffer)
+        return Rows.of(family, held(X, inputs), observed, self.groups, self.times, buffer)
 
     def refuse_blind(self, rows: Rows) -> None:
         """Raise ValueError if no row sees any other. Groups and times have been looked at before."""

@@ -16,6 +16,7 @@ from nearfield._types import Neighbourhood
 from nearfield.covariances import Centred, Covariance, Together
 from nearfield.families import Family, Observations, Observed, Parameter, Parameters, Sites
 from nearfield.means import Mean
+from nearfield.numbering import Numbering
 from nearfield.rows import Rows, seen_by
 from nearfield.warps import Metric
 
@@ -79,6 +80,13 @@ class Model:
         """Noise variance of one observation, (1,) or (C,); of a Student-t its squared scale; zero if it has none."""
         return self.family.noise(self.parameters, self.scale2)
 
+    def near(self, rows: Rows, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Coordinates (u, d) of the rows that are neighbours, and where among these each of ids (b, k) is."""
+        if isinstance(rows.inputs, np.ndarray) and not len(self.covariance.warps):
+            return rows.inputs, ids
+        numbering = Numbering(ids)
+        return self.coordinates(rows.inputs[numbering.rows]), numbering.places(ids)
+
     def latent(
         self,
         rows: Rows,
@@ -106,15 +114,15 @@ class Model:
         if differentiate and len(warps):
             features = rows.features or rows.featured(warps, ids).features
             assert features is not None
-            if left_out is not None and features.place is None:  # the query is rows that have their features
+            if left_out is not None and features.numbering is None:  # the query is rows that have their features
                 at_query = features.values[left_out.row]
             else:
                 at_query = warps.features(query)
             given, own = (at_query, features.values, features.ids(ids)), warps.owners
             neighbourhood = Neighbourhood(*given, targets, noises, own)
         else:
-            located = self.coordinates(rows.inputs) if located is None else located
-            neighbourhood = Neighbourhood(self.coordinates(query), located, ids, targets, noises)
+            located, places = self.near(rows, ids) if located is None else (located, ids)
+            neighbourhood = Neighbourhood(self.coordinates(query), located, places, targets, noises)
         found = self.covariance.condition(self.parameters, neighbourhood, ks, differentiate)
         level = self.mean.at(query, self.parameters)
         level = level[:, None] if level.ndim == 2 else level
@@ -162,11 +170,11 @@ class AllRows:
 
     def __init__(self, model: Model, rows: Rows, differentiate: bool = False, earlier: AllRows | None = None) -> None:
         """earlier: the first of the rows, with the same site state and parameters, whose factorisation is extended."""
-        self.model, self.rows = model, rows
+        self.model, self.rows, self._inputs = model, rows, np.asarray(rows.inputs)
         self._sites = model.family.sites(rows.observed, rows.state, model.parameters, model.scale2)
-        targets = self._sites.targets - model.mean.at(rows.inputs, model.parameters)
+        targets = self._sites.targets - model.mean.at(self._inputs, model.parameters)
         self.found: Together = model.covariance.together(
-            model.parameters, rows.inputs, targets, self._sites.noises, differentiate,
+            model.parameters, self._inputs, targets, self._sites.noises, differentiate,
             None if earlier is None else earlier.found,
         )  # fmt: skip
 
@@ -174,7 +182,7 @@ class AllRows:
     def _cavities(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean, variance and quad (n, C) at every row without anything that was observed there, or in its group."""
         mean, variance, quad = self.found.left_out(self.rows.groups)
-        return mean + self.model.mean.at(self.rows.inputs, self.model.parameters), variance, quad
+        return mean + self.model.mean.at(self._inputs, self.model.parameters), variance, quad
 
     def new(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean, variance and quad (b, C) at new rows (b, d)."""
@@ -184,7 +192,7 @@ class AllRows:
     def posterior(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (n, C) at the rows themselves, given everything."""
         mean, variance, _ = self.found.left_out(None)
-        mean = mean + self.model.mean.at(self.rows.inputs, self.model.parameters)
+        mean = mean + self.model.mean.at(self._inputs, self.model.parameters)
         return _put_back(mean, variance, self._sites.targets, self._sites.noises * self.model.scale2)
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -235,8 +243,8 @@ class AllRows:
             by.parameters,
             of_sites.parameters,
             model.covariance.scale_slopes(model.parameters, of_sites.log_scale),
-            model.mean.slopes(rows.inputs, means),
-            model.mean.slopes(rows.inputs, -by.targets[0]),
+            model.mean.slopes(self._inputs, means),
+            model.mean.slopes(self._inputs, -by.targets[0]),
         ]
         return added(*parts)
 

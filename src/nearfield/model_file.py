@@ -72,7 +72,7 @@ def pack(fit: Fit) -> tuple[Header, Arrays]:
         "head": head,
         "summary": fit.summary.as_dict(),
     }
-    arrays = {"rows.inputs": rows.inputs, "rows.state": rows.state}
+    arrays = {"rows.inputs": np.asarray(rows.inputs), "rows.state": rows.state}
     arrays |= {f"observed.{name}": values for name, values in rows.observed.items()}
     hiding = {"groups": rows.groups, "times": rows.times, "buffer": rows.buffer}
     arrays |= {f"rows.{name}": values for name, values in hiding.items() if values is not None}

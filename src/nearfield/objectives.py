@@ -19,7 +19,7 @@ import numpy as np
 from nearfield.conditional.joint import joint_log_density
 from nearfield.families import Observations, Score
 from nearfield.model import AllRows, Model, added
-from nearfield.rows import Features, Rows, seen_by
+from nearfield.rows import Rows, seen_by
 
 
 class Search(Protocol):
@@ -100,10 +100,11 @@ def joint_score(model: Model, rows: Rows, left_out: Observations, ids: np.ndarra
     near = rows.inputs[np.maximum(ids, 0)]
     targets = sites.targets - model.mean.at(near, p)
     own, warps = model.covariance, model.covariance.warps
-    features = rows.features or rows.featured(warps, ids).features or Features(rows.inputs, None)
+    features = rows.features or rows.featured(warps, ids).features
+    points, places = model.near(rows, ids) if features is None else (features.values, features.ids(ids))
     value, by = joint_log_density(
-        own.kernel, own.lengths(p, len(warps) > 0), p["log_scale"][0], p["log_shape"], features.values,
-        features.ids(ids), targets[..., 0], sites.noises[..., 0], warps.owners,
+        own.kernel, own.lengths(p, len(warps) > 0), p["log_scale"][0], p["log_shape"], points, places,
+        targets[..., 0], sites.noises[..., 0], warps.owners,
     )  # fmt: skip
     k = ids.shape[1]
 

@@ -118,7 +118,7 @@ def _matrix(shears: np.ndarray, p: int) -> np.ndarray:
 
 def _moved(rows: Rows, places: tuple[int, ...], shears: np.ndarray) -> Rows:
     """The rows with their coordinates sheared."""
-    inputs = rows.inputs.copy()
+    inputs = np.array(rows.inputs)
     inputs[:, places] = rows.inputs[:, places] @ _matrix(shears, len(places)).T
     return replace(rows, inputs=inputs, features=None)
 

@@ -10,19 +10,25 @@ import numpy as np
 
 from nearfield.families import Family, Observations, Observed, taken
 from nearfield.moments import NEAR
-from nearfield.neighbours import EqualRows, Hidden, SearchedRows, as_they_are, find_equal_rows, order_key
+from nearfield.neighbours import BoxedInputs, Boxes, Hidden, SearchedRows, as_they_are, find_equal_rows, order_key
+from nearfield.numbering import Numbering
+from nearfield.scaling import Scaling
 from nearfield.warps import Warps
+
+BOXED_ROWS = 2**18
+"""From so many rows on, inputs are held in boxes alone."""
+_BLOCK = 2**16  # rows at a time
 
 
 class Features(NamedTuple):
-    """Features (u, F) of some rows, see `warps.py`, and where those of each row are, (n,); None: of all rows."""
+    """Features (u, F) of some rows, see `warps.py`, and which rows these are; None: all of them, in their order."""
 
     values: np.ndarray
-    place: np.ndarray | None
+    numbering: Numbering | None
 
     def ids(self, ids: np.ndarray) -> np.ndarray:
         """Numbers of features from those of rows, -1 for none."""
-        return ids if self.place is None else np.where(ids >= 0, self.place[ids], -1)
+        return ids if self.numbering is None else self.numbering.places(ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +41,7 @@ class Rows:
     rows that are about to be neighbours in training.
     """
 
-    inputs: np.ndarray
+    inputs: np.ndarray | BoxedInputs
     observed: Observed
     state: np.ndarray
     observations: Observations
@@ -48,14 +54,15 @@ class Rows:
     def of(
         cls,
         family: Family,
-        inputs: np.ndarray,
+        inputs: np.ndarray | BoxedInputs,
         observed: Observed,
         groups: np.ndarray | None = None,
         times: np.ndarray | None = None,
         buffer: np.ndarray | None = None,
     ) -> Rows:
         """Rows about which nothing is known yet."""
-        inputs = np.ascontiguousarray(inputs, dtype=np.float64)
+        if not isinstance(inputs, BoxedInputs):
+            inputs = np.ascontiguousarray(inputs, dtype=np.float64)
         state, observations = family.initial_state(observed), family.observations(observed)
         return cls(inputs, observed, state, observations, groups, times=times, buffer=buffer)
 
@@ -63,21 +70,25 @@ class Rows:
         return len(self.inputs)
 
     @cached_property
-    def equal(self) -> EqualRows:
-        """Which rows have equal inputs."""
-        return find_equal_rows(self.inputs)
-
-    @cached_property
     def searched(self) -> SearchedRows:
         """The inputs in boxes, among which neighbours are found."""
-        return SearchedRows(self.inputs, self.equal)
+        return SearchedRows(self.inputs)
+
+    @cached_property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest inputs (d,)."""
+        if isinstance(self.inputs, BoxedInputs):
+            return self.inputs.bounds
+        return self.inputs.min(axis=0), self.inputs.max(axis=0)
 
     @cached_property
     def hidden(self) -> Hidden | None:
         """What left-out rows may not be predicted from; None: nothing but themselves."""
         if self.groups is None and self.in_blocks:
             return None
-        return Hidden(self.groups, self.times, None if self.buffer is None else _spots(self.inputs, self.buffer))
+        return Hidden(
+            self.groups, self.times, None if self.buffer is None else _spots(np.asarray(self.inputs), self.buffer)
+        )
 
     @property
     def in_blocks(self) -> bool:
@@ -127,14 +138,12 @@ class Rows:
 
         Of few rows all are kept: they will be needed again.
         """
-        if not len(warps) or (self.features is not None and self.features.place is None):
+        if not len(warps) or (self.features is not None and self.features.numbering is None):
             return self
         if len(self) <= 2 * ids.size:
-            return replace(self, features=Features(warps.features(self.inputs), None))
-        there = np.zeros(len(self), dtype=np.bool_)
-        there[ids[ids >= 0]] = True
-        place = np.cumsum(there) - 1
-        return replace(self, features=Features(warps.features(self.inputs[there]), place))
+            return replace(self, features=Features(warps.features(np.asarray(self.inputs)), None))
+        numbering = Numbering(ids)
+        return replace(self, features=Features(warps.features(self.inputs[numbering.rows]), numbering))
 
     def __getstate__(self) -> dict[str, object]:
         kept = {name: value for name, value in vars(self).items() if name not in _FOUND}  # they are found again
@@ -169,7 +178,17 @@ class Rows:
         )  # fmt: skip
 
 
-_FOUND = ("equal", "searched", "hidden")
+def held(X: np.ndarray, scaling: Scaling) -> np.ndarray | BoxedInputs:
+    """Standardised inputs of rows X (n, d): of many rows in boxes alone, in single precision where nothing is lost."""
+    if len(X) < BOXED_ROWS or type(scaling) is not Scaling or not scaling.is_linear(X):
+        return scaling.apply(X)
+    blocks = (X[start : start + _BLOCK] for start in range(0, len(X), _BLOCK))
+    single = X.dtype == np.float32 or all(np.array_equal(block.astype(np.float32), block) for block in blocks)
+    dtype = np.float32 if single else np.float64
+    return BoxedInputs(Boxes(X, find_equal_rows(X), np.ones(X.shape[1]), scaling.centre, scaling.scale, dtype))
+
+
+_FOUND = ("searched", "bounds", "hidden")
 
 
 def enough(seen: np.ndarray) -> np.ndarray:
@@ -284,6 +303,8 @@ def join_equal(
     key = np.concatenate([values_of(family, observed), *labelled], axis=1)
     equal = equal_rows(inputs, key)
     first, row = equal.first, equal.labels
+    if len(first) == len(inputs) and not ordered and (family.weight(observed) == 1).all():
+        return Joined(inputs, dict(observed), groups, row, times)
     summed = {name: values[first] for name, values in observed.items()}
     if len(first) < len(inputs):
         for name in family.additive:

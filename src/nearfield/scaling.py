@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +21,12 @@ class Scaling:
     def of(cls, values: np.ndarray, weights: np.ndarray, if_constant: float = 1.0) -> Scaling:
         """Weighted means and standard deviations of values (n,) or (n, d); right for huge and tiny numbers too.
 
-        Where all values are the same, the scale is `if_constant`.
+        Where all values are the same, the scale is `if_constant`. Columns are taken one by one, so that memory does not
+        grow with their number.
         """
+        if values.ndim == 2:
+            parts = [cls.of(column, weights, if_constant) for column in columns_of(values)]
+            return cls(np.array([part.centre for part in parts]), np.array([part.scale for part in parts]))
         low, high = values.min(axis=0), values.max(axis=0)
         span = high / 2 - low / 2  # halves first: the difference of two huge numbers may overflow
         constant = span == 0
@@ -46,6 +50,12 @@ class Scaling:
         scale = 1.4826 * _median(np.abs(values - centre), weights)
         usable = np.isfinite(scale) and scale > 0
         return cls(np.asarray(centre), np.asarray(scale)) if usable else cls.of(values, weights)
+
+    def is_linear(self, values: np.ndarray) -> bool:
+        """Whether these (n, d) are so near that `apply` subtracts and divides, and nothing else."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            ends = (np.stack([values.min(axis=0), values.max(axis=0)]) - self.centre) / self.scale
+        return bool((np.abs(ends) <= FAR).all())
 
     def apply(self, values: np.ndarray) -> np.ndarray:
         """Standardised values; beyond FAR they grow with their logarithm, so that squared distances do not overflow."""
@@ -83,6 +93,12 @@ class Scaling:
     def slopes(self, values: np.ndarray, by: np.ndarray) -> np.ndarray:
         """Slopes by values (n, d) in their own units from those by standardised ones (n, m)."""
         return by / self.scale
+
+
+def columns_of(values: np.ndarray) -> Iterator[np.ndarray]:
+    """The columns (n,) of values (n, d), as float64, one after the other."""
+    for e in range(values.shape[1]):
+        yield np.ascontiguousarray(values[:, e], dtype=np.float64)
 
 
 def _median(values: np.ndarray, weights: np.ndarray) -> float:

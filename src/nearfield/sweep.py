@@ -21,6 +21,7 @@ from nearfield.taper import Around, Taper
 _BLOCK_NUMBERS = 2**18  # neighbours held at a time, over all rows of a block and all latent functions
 MOST_WHOLE = 3000  # rows up to which all can be neighbours by one factorisation, 10^5 predictions in a minute or so
 MOST_APART = 1024  # neighbours of a left-out row of these, where rows see different others
+_MOST_LOCATED = 2**17  # rows that are bent once and kept
 _MOST_SWEEPS, _SETTLED = 20, 1e-3  # for the site state; relative change of a sweep that is small enough
 
 
@@ -41,12 +42,17 @@ class Sweeper:
     @cached_property
     def located(self) -> np.ndarray:
         """The rows (n, d) as the kernel sees them, before the length scales."""
-        return self.model.coordinates(self.rows.inputs)
+        return self.model.coordinates(np.asarray(self.rows.inputs))
 
     @property
     def lengths(self) -> np.ndarray:
         """Length scales (d,) under which neighbours are searched."""
         return self.metric.lengths
+
+    @property
+    def _located(self) -> np.ndarray | None:
+        """The same where rows are few; of many, only those that are needed are bent, whenever they are."""
+        return self.located if len(self.rows) <= _MOST_LOCATED else None
 
     def scaled(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Rows, by their numbers (b,), or all of them, where they are searched (b, d)."""
@@ -98,12 +104,12 @@ class Sweeper:
         model = self.model
         if not model.mean.needs_inputs:
             return model.scale2
-        return np.asarray(model.scale2 + model.mean.at(self.rows.inputs, model.parameters).var(axis=0))
+        return np.asarray(model.scale2 + model.mean.at(np.asarray(self.rows.inputs), model.parameters).var(axis=0))
 
-    @cached_property
+    @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest standardised inputs (d,) of the rows."""
-        return self.rows.inputs.min(axis=0), self.rows.inputs.max(axis=0)
+        return self.rows.bounds
 
     def whole(self, k: int) -> bool:
         """Whether k neighbours are all rows, and these few enough to be factorised together."""
@@ -272,7 +278,7 @@ class Sweeper:
 
     def _updated(self, rows: Rows, which: np.ndarray, query: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Site state (b, A) of rows, each given all rows, itself among them."""
-        latent = self.model.latent(rows, query, ids, located=self.located)
+        latent = self.model.latent(rows, query, ids, located=self._located)
         observed = taken(rows.observed, which)
         mean, variance = latent.mean[:, 0], latent.found.variance[:, 0]
         return self.model.family.updated_state(observed, mean, variance, self.model.parameters)
@@ -306,7 +312,7 @@ class Sweeper:
     ) -> _Given:
         """Given so many (q,) of the neighbours, all by one factorisation."""
         ids = table.ids
-        latent = self.model.latent(self.rows, query, ids, left_out, asked, located=self.located)
+        latent = self.model.latent(self.rows, query, ids, left_out, asked, located=self._located)
         sizes = np.where(ids[..., None] >= 0, self.model.family.sizes(latent.observed), 0.0).cumsum(axis=1)
         found = latent.found
         return _Given(latent.mean, found.variance, found.quad, sizes[:, asked - 1], found.covariance, found.jittered)
@@ -341,7 +347,7 @@ class Sweeper:
         assert self.taper is not None
         around = self.taper.around(table.ids, table.sqdist, k)
         latent = self.model.latent(
-            self.rows, query, around.ids, left_out, None, differentiate, self.located, around.noises
+            self.rows, query, around.ids, left_out, None, differentiate, self._located, around.noises
         )
         return around, latent
 

@@ -16,6 +16,7 @@ in which neighbours are searched, do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -46,23 +47,25 @@ class Warps:
         return cls(d, np.zeros(0, dtype=np.int64), np.zeros((0, KNOTS)), np.zeros((0, 2, KNOTS)))
 
     @classmethod
-    def of(cls, inputs: np.ndarray, weights: np.ndarray, allowed: np.ndarray) -> Warps:
+    def of(cls, inputs: Any, weights: np.ndarray, allowed: np.ndarray) -> Warps:
         """For standardised inputs (n, d) that count so much (n,); of the columns `allowed` (d,), those of numbers.
 
         A column of two values, such as a flag or a level of text, cannot be bent.
         """
-        some: slice | np.ndarray = slice(None)
+        d = inputs.shape[1]
         if len(inputs) > _RANKED:
             some = np.unique(np.random.default_rng(0).integers(0, len(inputs), _RANKED))
+            inputs, weights = inputs[some], weights[some]
+        inputs = np.asarray(inputs)
         found = {}
         for e in np.flatnonzero(allowed).tolist():
-            table = _table(inputs[some, e], weights[some])
+            table = _table(inputs[:, e], weights)
             if table is not None:
                 found[e] = table
         if not found:
-            return cls.none(inputs.shape[1])
+            return cls.none(d)
         knots, scores = (np.stack(part) for part in zip(*found.values(), strict=True))
-        return cls(inputs.shape[1], np.array(list(found), dtype=np.int64), knots, scores)
+        return cls(d, np.array(list(found), dtype=np.int64), knots, scores)
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -219,6 +222,7 @@ class Metric:
 
     def apply(self, inputs: np.ndarray) -> np.ndarray:
         """Inputs (n, d) where they are searched."""
+        inputs = np.ascontiguousarray(inputs, dtype=np.float64)
         found = np.empty(inputs.shape)
         in_threads(lambda start, stop: _place(inputs, self.packed, found, start, stop), len(inputs), _PORTION)
         return found

@@ -28,6 +28,7 @@ import numpy as np
 
 from nearfield.families import Family, Observed
 from nearfield.rows import Joined
+from nearfield.scaling import columns_of
 
 GAP = 1000.0  # between deviations
 TAIL = 10.0  # indices of the tail
@@ -114,7 +115,7 @@ def told_noise(known: np.ndarray) -> np.ndarray:
 def tame(values: np.ndarray, weights: np.ndarray) -> Tamed:
     """Columns (n, d), NaN where missing, of rows that count so much (n,), without wild values; the same if there are
     none."""
-    found = {e: _edges(values[:, e], weights) for e in range(values.shape[1])}
+    found = {e: _edges(column, weights) for e, column in enumerate(columns_of(values))}
     edges = {e: pair for e, pair in found.items() if pair is not None}
     if not edges:
         return Tamed(values, None)

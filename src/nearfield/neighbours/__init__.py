@@ -20,11 +20,13 @@ import numpy as np
 
 from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64, equal_rows_hold, find_equal_rows, order_key
 from nearfield.neighbours._index import NeighbourIndex, NeighbourTable, check_overflow
-from nearfield.neighbours.boxes import Boxes, BoxIndex, Hidden
+from nearfield.neighbours.boxes import BoxedInputs, Boxes, BoxIndex, Hidden
 from nearfield.neighbours.product import ProductCandidates
 from nearfield.warps import Metric
 
 __all__ = [
+    "BoxedInputs",
+    "Boxes",
     "EqualRows",
     "Hidden",
     "Index",
@@ -95,41 +97,52 @@ _GIVEN_UP = 4.0  # times as many points as would be worth looking at
 class SearchedRows:
     """Rows (n, d), put into boxes once, which are cut anew only where columns have been stretched a lot since."""
 
-    def __init__(self, inputs: Float64, equal: EqualRows) -> None:
-        self._inputs, self._equal = inputs, equal
+    def __init__(self, inputs: Float64 | BoxedInputs, equal: EqualRows | None = None) -> None:
+        """equal: which of them are equal, if it is known."""
+        self._inputs, self._found = inputs, equal
         self._boxes: Boxes | None = None
+
+    @property
+    def equal(self) -> EqualRows:
+        """Which rows are equal."""
+        if self._found is None:
+            self._found = find_equal_rows(np.asarray(self._inputs))
+        return self._found
 
     def boxes(self, lengths: Float64) -> Boxes:
         """The rows in boxes that are in good shape under these length scales (d,)."""
+        if isinstance(self._inputs, BoxedInputs):
+            return self._inputs.boxes(lengths)
         found = self._boxes
         if found is None or not found.fit(lengths):
-            found = self._boxes = Boxes(self._inputs, self._equal, lengths)
+            found = self._boxes = Boxes(self._inputs, self.equal, lengths)
         return found
 
     def index(self, metric: Metric, hidden: Hidden | None = None, kind: Kind = "auto") -> Index:
         """Finds neighbours under a metric, among the rows that are not hidden."""
         if kind in ("auto", "boxes"):
-            found = BoxIndex(self.boxes(metric.lengths), metric, hidden)
-            if kind == "boxes" or hidden is not None or not self._product_is_faster(found, metric):
+            boxes = self.boxes(metric.lengths)
+            found = BoxIndex(boxes, metric, hidden)
+            if kind == "boxes" or hidden is not None or not self._product_is_faster(found, len(boxes), metric):
                 return found
-        points = metric.apply(self._inputs if len(self._equal) == len(self._inputs) else self._first())
+        distinct = len(self.equal) == len(self._inputs)
+        points = metric.apply(np.asarray(self._inputs) if distinct else self._inputs[self.equal.first])
         box = np.stack([points.min(axis=0), points.max(axis=0)])
         check_overflow(box[:1], box)
         source = None if kind == "direct" else ProductCandidates(points, box)
-        return NeighbourIndex(points, box, self._equal, source, "direct" if source is None else "product")
+        return NeighbourIndex(points, box, self.equal, source, "direct" if source is None else "product")
 
-    def _first(self) -> Float64:
-        """A row (m, d) at each point."""
-        return self._inputs[self._equal.first]
+    def _product_is_faster(self, index: BoxIndex, m: int, metric: Metric) -> bool:
+        """Whether brute force over m points takes less time than boxes do, for a few of the rows.
 
-    def _product_is_faster(self, index: BoxIndex, metric: Metric) -> bool:
-        """Whether brute force takes less time than boxes do for a few of the rows; the answers do not depend on it."""
-        (_, d), m = self._inputs.shape, len(self._equal)
+        The answers do not depend on it.
+        """
+        n, d = self._inputs.shape
         if d <= _FEW_COLUMNS or m <= _FEW_POINTS:
             return False
         product = _PRODUCT_QUERY + m * (_PRODUCT_POINT + d * _PRODUCT_NUMBER)
         worth = max(product - _BOX_QUERY, 0.0) / (_BOX_POINT + d * _BOX_NUMBER)
-        some = self._equal.first[np.linspace(0, m - 1, _ASKED).astype(np.int64)]
+        some = np.linspace(0, n - 1, _ASKED).astype(np.int64)
         points = metric.apply(self._inputs[some])
         return index.looked_at(points, min(_ASKED_K, m - 1), some, _GIVEN_UP * worth) > worth
 

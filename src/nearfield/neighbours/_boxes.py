@@ -88,10 +88,10 @@ def _part(points, order, start, stop, middle, column):
 
 
 @compiled()
-def fill_leaves(points, depth, panels, low, high, leaf_low, leaf_high, begin, end):
+def fill_leaves(points, depth, centre, scale, panels, low, high, leaf_low, leaf_high, begin, end):
     """Fill panels (leaves, d, LEAF64), leaf_low, leaf_high (blocks, d, BLOCK) and low, high of the blocks begin .. end.
 
-    points (m, d) in the order of the leaves; NaN behind the last of a leaf.
+    points (m, d) in the order of the leaves; NaN behind the last of a leaf. Boxes are those of standardised columns.
     """
     m, d = points.shape
     for block in range(begin, end):
@@ -106,6 +106,7 @@ def fill_leaves(points, depth, panels, low, high, leaf_low, leaf_high, begin, en
                 for i in range(start, stop):
                     panels[leaf, j, i - start] = points[i, j]
                     least, most = min(least, points[i, j]), max(most, points[i, j])
+                least, most = (least - centre[j]) / scale[j], (most - centre[j]) / scale[j]
                 leaf_low[block, j, place], leaf_high[block, j, place] = least, most
                 low[node, j], high[node, j] = min(low[node, j], least), max(high[node, j], most)
 
@@ -163,17 +164,48 @@ def place_boxes(low, high, metric, placed_low, placed_high, begin, end):
 
 
 @compiled()
-def place_leaves(panels, metric, out, begin, end, shift):
-    """Fill out[leaf + shift] with the panels of the leaves begin .. end where the metric puts them."""
+def place_leaves(panels, centre, scale, metric, out, begin, end, shift):
+    """Fill out[leaf + shift] with the panels of the leaves begin .. end, standardised, where the metric puts them."""
     lengths, bent, knots, scores, shares = metric
     for leaf in range(begin, end):
         for j in range(panels.shape[1]):
             if bent[j] < 0:
                 for c in range(LEAF64):
-                    out[leaf + shift, j, c] = panels[leaf, j, c] / lengths[j]
+                    out[leaf + shift, j, c] = (panels[leaf, j, c] - centre[j]) / scale[j] / lengths[j]
             else:
                 for c in range(LEAF64):
-                    out[leaf + shift, j, c] = placed(panels[leaf, j, c], j, lengths, bent, knots, scores, shares)
+                    z = (panels[leaf, j, c] - centre[j]) / scale[j]
+                    out[leaf + shift, j, c] = placed(z, j, lengths, bent, knots, scores, shares)
+
+
+@compiled()
+def fill_spots(m, depth, starts, members, spots):
+    """Fill spots (n,) with where each row is: the number of its leaf times LEAF64, and its place there."""
+    for leaf in range(1 << depth):
+        begin = (m * leaf) >> depth
+        for point in range(begin, (m * (leaf + 1)) >> depth):
+            first, end = (starts[point], starts[point + 1]) if starts.size else (point, point + 1)
+            for member in range(first, end):
+                spots[members[member]] = leaf * LEAF64 + point - begin
+
+
+@compiled()
+def gather(panels, spots, centre, scale, ids, out):
+    """Fill out (b, d) with the rows ids (b,), standardised."""
+    for i in range(ids.size):
+        leaf, c = spots[ids[i]] // LEAF64, spots[ids[i]] % LEAF64
+        for j in range(out.shape[1]):
+            out[i, j] = (panels[leaf, j, c] - centre[j]) / scale[j]
+
+
+@compiled()
+def unpack(m, panels, depth, points, begin, end):
+    """Fill points (m, d), in the order of the leaves, with those of the leaves begin .. end."""
+    for leaf in range(begin, end):
+        first, stop = (m * leaf) >> depth, (m * (leaf + 1)) >> depth
+        for i in range(first, stop):
+            for j in range(points.shape[1]):
+                points[i, j] = panels[leaf, j, i - first]
 
 
 @compiled()
@@ -365,8 +397,8 @@ def search(queries, asking, tree, leaves_placed, metric, hidden, most, ids, sqdi
     where the metric puts them, or none. `most` leaves are visited, visited (b,) says how many were. Queries that follow
     each other should lie near each other.
     """
-    m, members, panels, low, high, leaf_low, leaf_high, depth = (
-        tree[0], tree[2], tree[3], tree[4], tree[5], tree[6], tree[7], tree[8],
+    m, members, panels, low, high, leaf_low, leaf_high, depth, centre, scale = (
+        tree[0], tree[2], tree[3], tree[4], tree[5], tree[6], tree[7], tree[8], tree[9], tree[10],
     )  # fmt: skip
     groups, times, labels, earliest = hidden[0], hidden[1], hidden[3], hidden[4]
     restricted = groups.size > 0 or times.size > 0
@@ -428,7 +460,7 @@ def search(queries, asking, tree, leaves_placed, metric, hidden, most, ids, sqdi
                 if not ready:
                     slot = leaf & (slots - 1)
                     if tags[slot] != leaf:
-                        place_leaves(panels, metric, scratch, leaf, leaf + 1, slot - leaf)
+                        place_leaves(panels, centre, scale, metric, scratch, leaf, leaf + 1, slot - leaf)
                         tags[slot] = leaf
                 single_squares(flat, distance, query, no_columns, last, distance, hits, slot, 1, d, 0, 0, d)
                 if hits[0] != 0:

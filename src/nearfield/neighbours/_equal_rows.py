@@ -54,7 +54,8 @@ def order_key(rows: Float64) -> NDArray[np.uint64]:
     0.0 and -0.0 compare equal and count alike. Sorted by it, rows come in an order as good as random that does not
     depend on the one they were given in.
     """
-    return _hash_rows(np.ascontiguousarray(rows, dtype=np.float64))
+    single = rows.dtype == np.float32  # the same numbers, and the same hash, as in double precision
+    return _hash_rows(np.ascontiguousarray(rows, dtype=np.float32 if single else np.float64))
 
 
 @compiled()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +20,8 @@ from nearfield.warps import Metric
 
 _CHUNK = 480  # queries of a thread at a time
 _SORTED = 64  # queries from which those near each other are searched together
+_PORTION = 2**16  # rows that are taken at a time
+_EXPECTED = 16  # leaves that a query visits, before there were any
 _STRETCHED = 4.0  # columns, relative to each other, since the boxes were cut: they are cut anew
 _ALL = np.iinfo(np.int64).max
 
@@ -35,41 +39,105 @@ class Hidden:
     spots: Float64 | None = None
 
 
+Make = Callable[[tuple[int, ...], Any], np.ndarray]
+"""Where large arrays come from: of a shape and a type, with anything in it."""
+
+
 class Boxes:
     """The distinct ones of n rows in the leaves of a k-d tree, cut where columns are wide for their lengths (d,).
 
-    Any metric that bends and stretches single columns can be searched with them; one that stretches them about as the
-    lengths did finds the boxes in better shape.
+    Rows are held in the precision in which they come, float32 or float64, and are standardised, less the centre (d,)
+    over the scale (d,), whenever they are used. Any metric that bends and stretches single columns can be searched with
+    them; one that stretches them about as the lengths did finds the boxes in better shape.
     """
 
-    def __init__(self, inputs: Float64, equal: EqualRows, lengths: Float64) -> None:
-        self.lengths = lengths
-        points = inputs[equal.first]  # a copy, in any case
+    def __init__(
+        self,
+        inputs: Any,
+        equal: EqualRows,
+        lengths: Float64,
+        centre: Float64 | None = None,
+        scale: Float64 | None = None,
+        dtype: type = np.float64,
+        make: Make = np.empty,
+    ) -> None:
+        """inputs (n, d): an array, or what gives rows by their numbers, exact in this dtype."""
+        m, d = len(equal), inputs.shape[1]
+        self.centre = np.zeros(d) if centre is None else np.ascontiguousarray(centre, dtype=np.float64)
+        self.scale = np.ones(d) if scale is None else np.ascontiguousarray(scale, dtype=np.float64)
+        points = make((m, d), dtype)
+
+        def take(start: int, stop: int) -> None:
+            points[start:stop] = inputs[equal.first[start:stop]]
+
+        in_threads(take, m, smallest=1024, largest=_PORTION)
+        self._cut(points, equal, lengths, make)
+
+    def _cut(self, points: np.ndarray, equal: EqualRows, lengths: Float64, make: Make) -> None:
+        """Put points (m, d), which are lost, into boxes; `equal` says which rows (n,) they are."""
+        self.lengths, self._make = lengths, make
         m, d = points.shape
         self.depth = depth = max(0, math.ceil(math.log2(m / (LEAF64 * BLOCK))))
-        order = np.arange(m, dtype=np.int64)
-        whole = depth + BLOCK_DEPTH
+        order = make((m,), np.int64)
+        order[:] = np.arange(m)
+        whole, widths = depth + BLOCK_DEPTH, lengths * self.scale
         level = min(whole, math.ceil(math.log2(4 * thread_count())))
         for above in range(level):  # the first cuts, of many rows each, one level at a time
-            in_threads(partial(_boxes.split, points, order, lengths, above, above + 1), 1 << above, 1)
-        in_threads(partial(_boxes.split, points, order, lengths, level, whole), 1 << level, 1, 1)
+            in_threads(partial(_boxes.split, points, order, widths, above, above + 1), 1 << above, 1)
+        in_threads(partial(_boxes.split, points, order, widths, level, whole), 1 << level, 1, 1)
         blocks, nodes = 1 << depth, (2 << depth) - 1
-        self.panels = np.empty((blocks * BLOCK, d, LEAF64))
+        self.panels = make((blocks * BLOCK, d, LEAF64), points.dtype)
         self.low, self.high = np.empty((nodes, d)), np.empty((nodes, d))
         self.leaf_low, self.leaf_high = np.empty((blocks, d, BLOCK)), np.empty((blocks, d, BLOCK))
         in_threads(
             lambda a, b: _boxes.fill_leaves(
-                points, depth, self.panels, self.low, self.high, self.leaf_low, self.leaf_high, a, b
+                points, depth, self.centre, self.scale, self.panels, self.low, self.high, self.leaf_low,
+                self.leaf_high, a, b,
             ),
             blocks, smallest=16,
         )  # fmt: skip
         _boxes.join_boxes(self.low, self.high)
-        self.m, self.starts, self.members = m, np.zeros(0, dtype=np.int64), equal.first[order]
-        if m < len(inputs):
-            counts = np.diff(equal.starts)[order]
-            self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-            within = np.arange(len(inputs)) - np.repeat(self.starts[:-1], counts)
-            self.members = equal.members[np.repeat(equal.starts[:-1][order], counts) + within]
+        n = len(equal.members)
+        self.m, self.starts = m, np.zeros(0, dtype=np.int64)
+        if m == n:
+            order[:] = equal.first[order]
+            self.members = order
+            return
+        counts = np.diff(equal.starts)[order]
+        self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        within = np.arange(n) - np.repeat(self.starts[:-1], counts)
+        self.members = make((n,), np.int64)
+        self.members[:] = equal.members[np.repeat(equal.starts[:-1][order], counts) + within]
+
+    def cut_anew(self, lengths: Float64) -> Boxes:
+        """The same rows in boxes that are in good shape under other lengths (d,)."""
+        points = self._make((self.m, self.columns), self.panels.dtype)
+        leaves, deep = len(self.panels), self.depth + BLOCK_DEPTH
+        in_threads(lambda a, b: _boxes.unpack(self.m, self.panels, deep, points, a, b), leaves, smallest=64)
+        starts = self.starts if self.starts.size else np.zeros(1, dtype=np.int64)
+        first = self.members[starts[:-1]] if self.starts.size else self.members
+        found = object.__new__(Boxes)
+        found.centre, found.scale = self.centre, self.scale
+        found._cut(points, EqualRows(first, starts, self.members), lengths, self._make)
+        return found
+
+    @cached_property
+    def spots(self) -> np.ndarray:
+        """Where each row (n,) is among the panels."""
+        small = self.panels.shape[0] * LEAF64 < 2**31
+        found = self._make((len(self.members),), np.int32 if small else np.int64)
+        _boxes.fill_spots(self.m, self.depth + BLOCK_DEPTH, self.starts, self.members, found)
+        return found
+
+    def rows(self, ids: Int64) -> Float64:
+        """Standardised rows (b, d) with these numbers (b,)."""
+        found = np.empty((len(ids), self.columns))
+        spots = self.spots
+        in_threads(
+            lambda a, b: _boxes.gather(self.panels, spots, self.centre, self.scale, ids[a:b], found[a:b]),
+            len(ids), smallest=2048,
+        )  # fmt: skip
+        return found
 
     def __len__(self) -> int:
         return self.m
@@ -104,10 +172,11 @@ class BoxIndex:
         leaf_low, leaf_high = self._put(boxes.leaf_low, boxes.leaf_high)
         self._tree = (
             boxes.m, boxes.starts, boxes.members, boxes.panels, low, high, leaf_low, leaf_high, boxes.depth,
+            boxes.centre, boxes.scale,
         )  # fmt: skip
         self._hidden = self._labelled(hidden or Hidden())
         self._placed = np.empty((0, boxes.columns, LEAF64))
-        self._seen = 0  # leaves that queries visited so far
+        self._asked, self._seen = 0, 0  # queries so far, and the leaves that they visited
 
     @property
     def n_rows(self) -> int:
@@ -147,7 +216,7 @@ class BoxIndex:
             )  # fmt: skip
 
         in_threads(run, b, smallest=16, largest=_CHUNK)
-        self._seen += int(visited.sum())
+        self._asked, self._seen = self._asked + b, self._seen + int(visited.sum())
         return NeighbourTable(ids, sqdist)
 
     def looked_at(self, queries: Float64, k: int, asking: Int64, most: float) -> float:
@@ -171,13 +240,16 @@ class BoxIndex:
         return np.argsort(near, kind="stable")
 
     def _prepare(self, b: int) -> None:
-        """Put all leaves where the metric says if about as many are likely to be visited, by what was seen so far."""
+        """Put all leaves where the metric says if b queries are likely to visit about as many."""
         boxes = self._boxes
-        if len(self._placed) or (b < _SORTED and self._seen < len(boxes.panels)):
+        each = self._seen / self._asked if self._asked else float(_EXPECTED)
+        if len(self._placed) or self._seen + b * each < len(boxes.panels):
             return
-        placed = np.empty_like(boxes.panels)
+        placed: Float64 = np.empty(boxes.panels.shape)
         in_threads(
-            lambda a, b: _boxes.place_leaves(boxes.panels, self._metric.packed, placed, a, b, 0),
+            lambda a, b: _boxes.place_leaves(
+                boxes.panels, boxes.centre, boxes.scale, self._metric.packed, placed, a, b, 0
+            ),
             len(placed), smallest=1024,
         )  # fmt: skip
         self._placed = placed
@@ -194,3 +266,44 @@ class BoxIndex:
         if groups.size or times.size:
             _boxes.label_boxes(boxes.m, boxes.depth, boxes.starts, boxes.members, groups, times, labels, earliest)
         return groups, times, spots, labels, earliest
+
+
+class BoxedInputs:
+    """Standardised inputs (n, d) of rows that are held in boxes alone: rows are taken out by their numbers."""
+
+    dtype = np.dtype(np.float64)
+    ndim = 2
+
+    def __init__(self, boxes: Boxes) -> None:
+        self._boxes = boxes
+        self.shape = (len(boxes.members), boxes.columns)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, which: Any) -> Float64:
+        """Rows (.., d): a slice, a mask (n,) or numbers of any shape."""
+        if isinstance(which, slice):
+            ids = np.arange(*which.indices(len(self)))
+        else:
+            ids = np.asarray(which)
+            ids = np.flatnonzero(ids) if ids.dtype == np.bool_ else ids
+        flat = np.ascontiguousarray(ids, dtype=np.int64).reshape(-1)
+        if flat.size and not -len(self) <= int(flat.min()) <= int(flat.max()) < len(self):
+            raise IndexError(f"row {int(flat.max())} was asked for; there are {len(self)}.")
+        return self._boxes.rows(np.where(flat < 0, flat + len(self), flat)).reshape(*ids.shape, self.shape[1])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self[:].astype(np.float64 if dtype is None else dtype, copy=False)
+
+    @property
+    def bounds(self) -> tuple[Float64, Float64]:
+        """Lowest and highest values (d,)."""
+        return self._boxes.low[0], self._boxes.high[0]
+
+    def boxes(self, lengths: Float64) -> Boxes:
+        """The boxes, cut anew if they are in bad shape for these lengths (d,)."""
+        found = self._boxes
+        if not found.fit(lengths):
+            found = self._boxes = found.cut_anew(lengths)
+        return found
