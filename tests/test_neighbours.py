@@ -448,7 +448,7 @@ def test_near_copies_are_found(copies):
     found = near_copies(build_index(rows), rows).labels
     same = found[:, None] == found[None]
     assert (same == (labels[:, None] == labels[None])).mean() > 0.999
-    assert copied_share(build_index(rows), rows, np.arange(0, len(rows), 3))[0] > 0.9
+    assert copied_share(build_index(rows), rows[::3], np.arange(0, len(rows), 3))[0] > 0.9
 
 
 def test_rows_at_random_and_equal_rows_are_no_copies():

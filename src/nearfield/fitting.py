@@ -504,7 +504,7 @@ def _warn_of_copies(sweeper: Sweeper) -> None:
     rows = sweeper.rows
     which = np.arange(0, len(rows), -(-len(rows) // _COPIED_ROWS))
     values = order_key(values_of(sweeper.model.family, rows.observed))
-    share, alike = copied_share(sweeper.index, sweeper.scaled(), which, values)
+    share, alike = copied_share(sweeper.index, sweeper.scaled(which), which, values)
     if share > _MOST_COPIED or alike > _MOST_ALIKE:
         warnings.warn(
             f"{share:.0%} of the rows have a near copy, much nearer than any other row. Left out alone, they are "

@@ -62,9 +62,9 @@ def near_copies(index: Index, points: Float64, values: NDArray[np.uint64] | None
 def copied_share(
     index: Index, points: Float64, which: Int64, values: NDArray[np.uint64] | None = None
 ) -> tuple[float, float]:
-    """Share of the rows `which` (b,) of those indexed (n, d) that have near copies, and that have any with their
-    value of (n,)."""
-    ids, copied = _copies(index, points[which], which)
+    """Share of the rows `which` (b,) at these points (b, d) that have near copies, and that have any with their value
+    of (n,)."""
+    ids, copied = _copies(index, points, which)
     same = _same(ids, which, values)
     return float(copied.any(axis=1).mean()), float((copied & same).any(axis=1).mean())
 
@@ -89,9 +89,9 @@ def _same(ids: Int64, which: Int64, values: NDArray[np.uint64] | None) -> NDArra
     are copies."""
     if values is None:
         return np.zeros(ids.shape, dtype=bool)
-    _, kind, times = np.unique(values, return_inverse=True, return_counts=True)
-    others = (times - 1)[kind[which]]
-    same = (kind[ids] == kind[which][:, None]) & ((others > 0) & (others < _FEW))[:, None]
+    ordered, own = np.sort(values), values[which]
+    others = np.searchsorted(ordered, own, "right") - np.searchsorted(ordered, own, "left") - 1
+    same = (values[ids] == own[:, None]) & ((others > 0) & (others < _FEW))[:, None]
     expected = np.where(others < _FEW, np.minimum(others, ids.shape[1]), 0).sum()
     return same if same.sum() > _MOSTLY * expected else np.zeros_like(same)
 
