@@ -54,8 +54,7 @@ class Copies:
     def of(cls, family: Family, inputs: np.ndarray, observed: Observed, *labels: np.ndarray | None) -> Copies:
         """Those among inputs (n, d) with what was observed there, and labels (n,) of groups and times, if any."""
         parts = [*observed.values(), *(part for part in labels if part is not None)]
-        key = np.concatenate([np.asarray(part, dtype=np.float64).reshape(len(inputs), -1) for part in parts], axis=1)
-        row = equal_rows(inputs, key).labels
+        row = equal_rows(inputs, parts).labels
         found = cls(row, np.bincount(row))
         return found if not family.repeats or found._unlike(inputs) else cls(np.arange(len(row)), np.ones_like(row))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -272,16 +273,31 @@ class Equal(NamedTuple):
     labels: np.ndarray
 
 
-def equal_rows(inputs: np.ndarray, key: np.ndarray) -> Equal:
-    """Which rows have the same inputs (n, d) and the same key (n, e). The two are put together only if some have."""
-    parts = [_number(order_key(part)) for part in (inputs, key)]
-    hashes = order_key(np.ascontiguousarray(np.stack(parts, axis=1)))
-    if len(np.unique(hashes)) == len(inputs):
-        return Equal(hashes, np.arange(len(inputs)), np.arange(len(inputs)))
-    found = find_equal_rows(np.concatenate([inputs, key], axis=1))
-    labels = np.empty(len(inputs), dtype=np.int64)
+def equal_rows(inputs: np.ndarray, parts: Sequence[np.ndarray]) -> Equal:
+    """Which rows have the same inputs (n, d) and the same key, of which there are parts (n, ..).
+
+    Inputs and key are put together only if some have.
+    """
+    n = len(inputs)
+    hashes = np.empty(n, dtype=np.uint64)
+    for block in (slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)):
+        pair = [_number(order_key(part)) for part in (inputs[block], _key(parts, block))]
+        hashes[block] = order_key(np.stack(pair, axis=1))
+    ordered = np.sort(hashes)
+    if not (ordered[1:] == ordered[:-1]).any():
+        every = np.arange(n)
+        return Equal(hashes, every, every)
+    del ordered
+    found = find_equal_rows(np.concatenate([inputs, _key(parts, slice(None))], axis=1))
+    labels = np.empty(n, dtype=np.int64)
     labels[found.members] = np.repeat(np.arange(len(found)), np.diff(found.starts))
     return Equal(hashes, found.first, labels)
+
+
+def _key(parts: Sequence[np.ndarray], block: slice) -> np.ndarray:
+    """Parts (n, ..) of a block side by side, as numbers (b, e)."""
+    some = [np.asarray(part[block], dtype=np.float64) for part in parts]
+    return np.concatenate([part.reshape(len(part), -1) for part in some], axis=1)
 
 
 def join_equal(
@@ -299,9 +315,9 @@ def join_equal(
     a table that has either, rows are put in an order that depends on what they hold alone. Others stay as they are,
     unless they are to be ordered too.
     """
-    labelled = [labels[:, None] for labels in (groups, times) if labels is not None]
-    key = np.concatenate([values_of(family, observed), *labelled], axis=1)
-    equal = equal_rows(inputs, key)
+    told = [values for name, values in observed.items() if name not in family.additive]
+    told = told or [np.broadcast_to(0.0, len(inputs))]
+    equal = equal_rows(inputs, [*told, *(labels for labels in (groups, times) if labels is not None)])
     first, row = equal.first, equal.labels
     if len(first) == len(inputs) and not ordered and (family.weight(observed) == 1).all():
         return Joined(inputs, dict(observed), groups, row, times)

@@ -129,3 +129,8 @@ def _column(what: str, key: Any, columns: Sequence[str]) -> int:
     if is_int(key) and 0 <= int(key) < len(columns):
         return int(key)
     raise ValueError(f"{what} has the column {key!r}: expected a name, or a number from 0 to {len(columns) - 1}.")
+
+
+def those(values: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The rows (m, ..) of values (n, ..) that are kept (n,); the values themselves where all are."""
+    return values if kept.all() else values[kept]

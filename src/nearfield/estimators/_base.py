@@ -255,14 +255,16 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         reset: a fit, which sets what weights are relative to; rows that are appended later have the same unit, and
         those without weights count once.
         """
+        if sample_weight is None:
+            self._weighting = Weighting() if reset else self._weighting
+            return np.broadcast_to(1.0, len(X)), np.ones(len(X), dtype=np.bool_)
         given = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not given.any():
             raise ValueError("sample_weight is zero for every row: at least one row must count.")
         if reset:
-            self._weighting = Weighting() if sample_weight is None else Weighting.of(given)
+            self._weighting = Weighting.of(given)
             warn_of_weights(given, self._weighting)
-        weights = given if sample_weight is None else self._weighting.applied(given)
-        return weights, counting(given)
+        return self._weighting.applied(given), counting(given)
 
     def _encoded(
         self,

@@ -23,7 +23,7 @@ from nearfield.families import FAMILIES, Family, Observations, names_for
 from nearfield.fitting import Fit
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
-from nearfield.validation import check_choice
+from nearfield.validation import check_choice, those
 
 _LEAST = 1e-300  # probability, before its logarithm is taken
 
@@ -240,7 +240,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         weights, kept = self._weights(sample_weight, y, reset)
-        return columns, y[kept], weights[kept], kept
+        return columns, those(y, kept), those(weights, kept), kept
 
     def _labels(self, y: Any) -> np.ndarray:
         """Positions (n,) in `classes_` of labels y (n,)."""

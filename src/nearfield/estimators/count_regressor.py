@@ -23,7 +23,7 @@ from nearfield.estimators.regressor import LeftOutPredictions
 from nearfield.families import FAMILIES, Family, Observations, Observed, names_for
 from nearfield.fitting import Fit
 from nearfield.moments import Moments
-from nearfield.validation import check_choice, refuse_missing_target
+from nearfield.validation import check_choice, refuse_missing_target, those
 
 
 class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Supported):
@@ -223,7 +223,7 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
         y = np.asarray(y, dtype=np.float64)
         refuse_no_counts(y, kept)
         observed = family.observe(y, weights, **_given(family, exposure, trials))
-        return columns, {name: values[kept] for name, values in observed.items()}, kept
+        return columns, {name: those(values, kept) for name, values in observed.items()}, kept
 
     def _given_again(self, exposure: Any, trials: Any) -> dict[str, Any]:
         """What the family takes of them, by name; a ValueError where the fit was given one that is not there now."""

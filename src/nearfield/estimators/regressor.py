@@ -28,7 +28,7 @@ from nearfield.model_file import pack_scaling, unpack_scaling
 from nearfield.moments import Moments
 from nearfield.objectives import OBJECTIVES, ORDERINGS
 from nearfield.scaling import Scaling
-from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_text
+from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_text, those
 
 
 class LeftOutPredictions(NamedTuple):
@@ -273,7 +273,8 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
                 _refuse_empty(y, weights)
             kept = kept & ~missing.all(axis=1)
         noise = noise_variances(noise_variance, y.shape)
-        return columns, y[kept], weights[kept], noise[kept], kept
+        y, weights, noise = (those(part, kept) for part in (y, weights, noise))
+        return columns, y, weights, noise, kept
 
     def _adopt(self, fit: Fit) -> None:
         super()._adopt(fit)

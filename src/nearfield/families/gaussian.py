@@ -62,7 +62,9 @@ class Noisy(Family):
 
     def standardised(self, observed: Observed, scaling: Scaling | None) -> Observed:
         assert scaling is not None
-        known = observed["known_noise"] / scaling.scale / scaling.scale
+        known = observed["known_noise"]
+        if known.any():  # else one zero for all rows, perhaps
+            known = known / scaling.scale / scaling.scale
         return {**observed, "y": scaling.apply(observed["y"]), "known_noise": known}
 
     def plain_head(self, observed: Observed, parameters: Parameters) -> RegressionHead:
