@@ -320,7 +320,7 @@ def join_equal(
     equal = equal_rows(inputs, [*told, *(labels for labels in (groups, times) if labels is not None)])
     first, row = equal.first, equal.labels
     if len(first) == len(inputs) and not ordered and (family.weight(observed) == 1).all():
-        return Joined(inputs, dict(observed), groups, row, times)
+        return Joined(inputs, _compact(observed), groups, row, times)
     summed = {name: values[first] for name, values in observed.items()}
     if len(first) < len(inputs):
         for name in family.additive:
@@ -328,13 +328,25 @@ def join_equal(
             np.add.at(summed[name], row, observed[name])
     labels, times = (None if part is None else part[first] for part in (groups, times))
     if not ordered and (family.weight(summed) == 1).all():
-        return Joined(inputs[first], summed, labels, row, times)
+        return Joined(inputs[first], _compact(summed), labels, row, times)
     order = np.argsort(equal.hashes[first], kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     turned = {name: values[order] for name, values in summed.items()}
     labels, times = (None if part is None else part[order] for part in (labels, times))
-    return Joined(inputs[first[order]], turned, labels, place[row], times)
+    return Joined(inputs[first[order]], _compact(turned), labels, place[row], times)
+
+
+def _compact(observed: Observed) -> dict[str, np.ndarray]:
+    """The same arrays; those of many rows in which all entries are the same take no memory.
+
+    However they came, so that the same numbers give the same bits: sums may depend on how numbers lie in memory.
+    """
+    found = {}
+    for name, values in observed.items():
+        uniform = len(values) >= BOXED_ROWS and values.ndim == 1 and bool((values == values[0]).all())
+        found[name] = np.broadcast_to(values[0], values.shape) if uniform else np.ascontiguousarray(values)
+    return found
 
 
 def _number(hashes: np.ndarray) -> np.ndarray:

@@ -286,7 +286,7 @@ class Family(ABC):
     def observations(self, observed: Observed) -> Observations:
         """What can be left out of rows (n,): by default each row, or one of the copies that it stands for."""
         weights, n = self.weight(observed), len(self.weight(observed))
-        single = {**observed, "weight": np.broadcast_to(1.0, n)}
+        single = {**observed, "weight": np.broadcast_to(1.0, n) if weights.strides == (0,) else np.ones(n)}
         return Observations(np.arange(n), single, weights, weights <= 1 + 1e-12)
 
     def with_rows(self, observed: Observed) -> Family:

@@ -63,7 +63,7 @@ class Noisy(Family):
     def standardised(self, observed: Observed, scaling: Scaling | None) -> Observed:
         assert scaling is not None
         known = observed["known_noise"]
-        if known.any():  # else one zero for all rows, perhaps
+        if known.strides != (0,) or known[0]:  # one zero for all rows stays one
             known = known / scaling.scale / scaling.scale
         return {**observed, "y": scaling.apply(observed["y"]), "known_noise": known}
 
