@@ -69,7 +69,17 @@ def test_the_page_names_files_and_names_that_exist():
 
 RUN_TIME = {"numpy", "scipy", "sklearn", "numba", "llvmlite", "threadpoolctl", "tqdm"}
 COMMAND_LINE = {"typer", "pyarrow"}
-TABULAR = {"workbook", "table_writing", "table", "cells", "spellings", "forms", "arrow_columns", "target_cells"}
+TABULAR = {
+    "streaming",
+    "workbook",
+    "table_writing",
+    "table",
+    "cells",
+    "spellings",
+    "forms",
+    "arrow_columns",
+    "target_cells",
+}
 TABULAR |= {
     "target",
     "reading",

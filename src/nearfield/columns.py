@@ -22,6 +22,11 @@ class Columns(ABC):
     first_row: int = 0
     tally: Any = None
     """who counts what had to be filled in, over several tables; None: a warning for this one"""
+    make: Any = np.empty
+    """where large arrays of a fit of this table come from"""
+    encoder: Any = None
+    """what has made features (n, m) of the table already, if anything has"""
+    features: Any = None
 
     @abstractmethod
     def __len__(self) -> int: ...

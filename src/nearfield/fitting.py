@@ -34,6 +34,7 @@ from nearfield.prediction import Predictor
 from nearfield.rotation import learned_axes
 from nearfield.rows import Rows, values_of
 from nearfield.scaling import Scaling
+from nearfield.storage import Make
 from nearfield.summary import Summary
 from nearfield.sweep import MOST_WHOLE, Sweeper
 from nearfield.training import Advancing, Progress, Race, Run, Schedule, Stage, train
@@ -131,18 +132,19 @@ def fit(
     n_rows: int | None = None,
     doubted: np.ndarray | None = None,
     chart: Chart | None = None,
+    make: Make = np.empty,
 ) -> Fit:
     """Fit X (n, d) and what was observed there, all finite; `unit` is what one of the target's is to users, of several
     outputs (P,). left_out: what rows are left out with. `n_rows` is how many rows the user gave, where equal ones were
     joined. Rows that are `doubted` (n,) are learned from, but left-out scores are those of the others. chart: of the
-    columns that are coordinates.
+    columns that are coordinates. make: where large arrays come from.
     """
     began = time.perf_counter()
     if settings.metric == "plain":
         settings = replace(settings, kernel="matern52" if settings.kernel == "auto" else settings.kernel, warp=False)
     family.check(observed)
     inputs = _standardisation(X, family.weight(observed), chart)
-    rows = left_out.rows(family, X, observed, inputs)
+    rows = left_out.rows(family, X, observed, inputs, make)
     left_out.refuse_blind(rows)
     if isinstance(inputs, ChartedScaling):
         with one_blas_thread():

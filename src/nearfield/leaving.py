@@ -13,6 +13,7 @@ from nearfield.coordinates import DEGREE, ChartedScaling
 from nearfield.families import Family, Observed
 from nearfield.rows import Rows, held
 from nearfield.scaling import Scaling
+from nearfield.storage import Make
 
 _ROUNDING = 1e-9  # of distances: rows that are exactly as far away as the buffer are hidden, too
 _LOOKED_AT = 1000  # rows that tell whether rows see others
@@ -78,10 +79,10 @@ class LeftOut:
         groups, times = (None if part is None else part[which] for part in (self.groups, self.times))
         return replace(self, groups=groups, times=times)
 
-    def rows(self, family: Family, X: np.ndarray, observed: Observed, inputs: Scaling) -> Rows:
-        """Rows X (n, d) about which nothing is known yet, with that standardisation."""
+    def rows(self, family: Family, X: np.ndarray, observed: Observed, inputs: Scaling, make: Make = np.empty) -> Rows:
+        """Rows X (n, d) about which nothing is known yet, with that standardisation; make: of large arrays."""
         buffer = None if self.buffer is None else self.buffer.matrix(inputs)
-        return Rows.of(family, held(X, inputs), observed, self.groups, self.times, buffer)
+        return Rows.of(family, held(X, inputs, make), observed, self.groups, self.times, buffer)
 
     def refuse_blind(self, rows: Rows) -> None:
         """Raise ValueError if no row sees any other. Groups and times have been looked at before."""

@@ -14,6 +14,7 @@ from nearfield.moments import NEAR
 from nearfield.neighbours import BoxedInputs, Boxes, Hidden, SearchedRows, as_they_are, find_equal_rows, order_key
 from nearfield.numbering import Numbering
 from nearfield.scaling import Scaling
+from nearfield.storage import Make
 from nearfield.warps import Warps
 
 BOXED_ROWS = 2**18
@@ -179,14 +180,18 @@ class Rows:
         )  # fmt: skip
 
 
-def held(X: np.ndarray, scaling: Scaling) -> np.ndarray | BoxedInputs:
-    """Standardised inputs of rows X (n, d): of many rows in boxes alone, in single precision where nothing is lost."""
+def held(X: np.ndarray, scaling: Scaling, make: Make = np.empty) -> np.ndarray | BoxedInputs:
+    """Standardised inputs of rows X (n, d): of many rows in boxes alone, in single precision where nothing is lost.
+
+    make: where large arrays come from.
+    """
     if len(X) < BOXED_ROWS or type(scaling) is not Scaling or not scaling.is_linear(X):
         return scaling.apply(X)
     blocks = (X[start : start + _BLOCK] for start in range(0, len(X), _BLOCK))
     single = X.dtype == np.float32 or all(np.array_equal(block.astype(np.float32), block) for block in blocks)
     dtype = np.float32 if single else np.float64
-    return BoxedInputs(Boxes(X, find_equal_rows(X), np.ones(X.shape[1]), scaling.centre, scaling.scale, dtype))
+    ones = np.ones(X.shape[1])
+    return BoxedInputs(Boxes(X, find_equal_rows(X), ones, scaling.centre, scaling.scale, dtype, make))
 
 
 _FOUND = ("searched", "bounds", "hidden")

@@ -22,6 +22,7 @@ from nearfield.coordinates import Chart
 from nearfield.encoding import TableEncoder, columns_of
 from nearfield.encoding_race import best_encoding, few_levels_apart
 from nearfield.estimators._copies import CountedCopies, TrainingTable
+from nearfield.estimators._files import FromFiles
 from nearfield.estimators._left_out import listed_buffer, unlisted_buffer
 from nearfield.estimators._maps import Maps
 from nearfield.families import FAMILIES, Family, Observations, Observed
@@ -35,7 +36,7 @@ from nearfield.model_file import pack, unpack
 from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, section, write_file
 from nearfield.rows import join_equal
 from nearfield.summary import Summary, bent_line, smoothness_line
-from nearfield.validation import check_choice, checked_warp, is_int
+from nearfield.validation import check_choice, checked_warp, is_int, those
 from nearfield.weighting import Weighting, counting, warn_of_weights
 from nearfield.wild import Given, disbelieved, tame_rows
 
@@ -44,7 +45,7 @@ DEPRECATED = "deprecated"
 """Default of arguments that are on their way out: whoever passes something else is told."""
 
 Self = TypeVar("Self", bound="GPEstimator")
-_NOT_SAVED = ("checkpoint", "verbose", "random_state", "engine", "calibrated")
+_NOT_SAVED = ("checkpoint", "cache", "verbose", "random_state", "engine", "calibrated")
 
 _locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
 _locks_lock = threading.Lock()
@@ -71,7 +72,7 @@ class TrainingRowsWarning(UserWarning):
     """The file that was saved contains the training rows."""
 
 
-class GPEstimator(Maps, CountedCopies, BaseEstimator):
+class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
     """Common ground of the estimators; not an estimator itself. Their arguments are listed in each, as scikit-learn
     wants it."""
 
@@ -90,6 +91,7 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
     continuous: bool | str
     engine: str
     checkpoint: str | os.PathLike[str] | None
+    cache: str | os.PathLike[str] | None
     verbose: bool | None
     random_state: int | np.random.RandomState | None
     _fit: Fit
@@ -152,7 +154,7 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         chart = self._chart_of(X, hasattr(self, "feature_names_in_"))
         drawn = int(check_random_state(self.random_state).randint(2**31))
         asked, left_out = drawn if is_int(self.random_state) else None, table.left_out
-        watch = Watch(asked, drawn, self.checkpoint, self.verbose, not (table.auto or table.told))
+        watch = Watch(asked, drawn, self._checkpoint(table.make), self.verbose, not (table.auto or table.told))
         rows = join_equal(family, X, observed, left_out.groups, left_out.times, ordered=table.auto)
         settings = replace(_clamp_k(settings, len(rows.inputs)), warp=self._bendable(chart))
         settings = replace(settings, **self._drifting(chart))
@@ -165,6 +167,7 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         fit = fitting.fit(
             inputs, own, family, settings, watch,
             unit=unit, left_out=self._leaving(rows, chart), n_rows=len(X), doubted=doubted, chart=chart,
+            make=table.make,
         )  # fmt: skip
         self._places, self._clock = family.places(rows.row, observed, rows.observed), left_out.clock
         if table.distinct is not None:
@@ -276,6 +279,9 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         left_out: LeftOut = ALONE,
     ) -> np.ndarray:
         """Features (n, m) of those training rows that are kept, which were observed; the encoder is learned."""
+        if columns.encoder is not None:  # learned, and applied, when the files were read
+            self._encoder, self._first_row = columns.encoder, columns.first_row
+            return those(columns.features, kept)
         some = columns if kept.all() else SomeRows(columns, kept)
         target, self._first_row = family.level_target(observed), columns.first_row
         encoders = [TableEncoder(self.categorical_features)]

@@ -18,6 +18,7 @@ from nearfield.neighbours import build_index, order_key
 from nearfield.neighbours.copies import near_copies
 from nearfield.rows import join_equal, values_of
 from nearfield.scaling import Scaling
+from nearfield.storage import Make
 from nearfield.weighting import Weighting
 
 _AUTO = 'pass groups="auto" to fit (on the command line --groups auto), with which they count once, or '
@@ -28,7 +29,8 @@ class TrainingTable:
     """Features X (n, m) of rows, what was observed there, and what they are left out with.
 
     kept: which of the rows that came are training rows; distinct: which of those these are, where copies were left out.
-    auto: whether copies were looked for as groups; told: whether a warning told of copies.
+    auto: whether copies were looked for as groups; told: whether a warning told of copies. make: where large arrays
+    come from.
     """
 
     X: np.ndarray
@@ -38,6 +40,7 @@ class TrainingTable:
     distinct: Distinct | None
     auto: bool
     told: bool
+    make: Make = np.empty
 
     @property
     def own(self) -> np.ndarray:
@@ -98,7 +101,7 @@ class CountedCopies(Leaving):
         if auto:
             labels, observed = _near(family, X, observed)
             left_out = replace(left_out, groups=labels)
-        return TrainingTable(X, observed, left_out, kept, distinct, auto, told)
+        return TrainingTable(X, observed, left_out, kept, distinct, auto, told, columns.make)
 
     def _telling(self, columns: Columns, kept: np.ndarray, X: np.ndarray) -> np.ndarray:
         """Features (n, m) by which equal rows are known: X, with numbers of levels instead of means of other rows."""

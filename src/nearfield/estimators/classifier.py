@@ -64,6 +64,8 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
     calibrated : deprecated: True is predictive="calibrated", False is "plain".
     engine : deprecated, without effect.
     checkpoint : path of a file to resume training from after a crash; removed when training has ended.
+    cache : folder in which a table in files is kept while it is fitted. One that is named stays, and an interrupted fit
+        goes on from there; None: files without a name among temporary ones.
     verbose : progress bar; None shows it on terminals only.
     random_state : int, RandomState instance or None. The same int gives the same bits.
     warp : whether columns of numbers may be bent, each towards its ranks as left-out rows prefer: True, False, a list
@@ -127,6 +129,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         calibrated: bool | str = DEPRECATED,
         engine: str = DEPRECATED,
         checkpoint: str | os.PathLike[str] | None = None,
+        cache: str | os.PathLike[str] | None = None,
         verbose: bool | None = None,
         random_state: int | np.random.RandomState | None = None,
         warp: Any = DEFAULTS.warp,
@@ -153,6 +156,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         self.calibrated = calibrated
         self.engine = engine
         self.checkpoint = checkpoint
+        self.cache = cache
         self.verbose = verbose
         self.random_state = random_state
         self.warp = warp
@@ -168,7 +172,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
     # --- fitting ----------------------------------------------------------------------------------------------------
 
     def fit(self: Self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, times: Any = None) -> Self:
-        """Fit inputs X (n, d) and labels y (n,).
+        """Fit inputs X (n, d) and labels y (n,); or the path of Parquet files and the name of the target's column.
 
         sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
             Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
@@ -181,6 +185,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         check_choice("likelihood", self.likelihood, ("auto", *names_for("GPClassifier", ("label",))))
         check_choice("class_kernels", self.class_kernels, ("shared", "own"))
         settings = self._settings(structure=self.class_kernels)
+        X, y = self._read_files(X, y)
         self._target_names = names_of(y)
         columns, y, weights, kept = self._validated_rows(X, y, sample_weight, reset=True)
         self.classes_, labels = np.unique(y, return_inverse=True)

@@ -47,6 +47,8 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
     calibrated : deprecated: True is predictive="calibrated", False is "plain".
     engine : deprecated, without effect.
     checkpoint : path of a file to resume training from after a crash; removed when training has ended.
+    cache : folder in which a table in files is kept while it is fitted. One that is named stays, and an interrupted fit
+        goes on from there; None: files without a name among temporary ones.
     verbose : progress bar; None shows it on terminals only.
     random_state : int, RandomState instance or None. The same int gives the same bits.
     warp : whether columns of numbers may be bent, each towards its ranks as left-out rows prefer: True, False, a list
@@ -108,6 +110,7 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
         calibrated: bool | str = DEPRECATED,
         engine: str = DEPRECATED,
         checkpoint: str | os.PathLike[str] | None = None,
+        cache: str | os.PathLike[str] | None = None,
         verbose: bool | None = None,
         random_state: int | np.random.RandomState | None = None,
         warp: Any = DEFAULTS.warp,
@@ -132,6 +135,7 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
         self.calibrated = calibrated
         self.engine = engine
         self.checkpoint = checkpoint
+        self.cache = cache
         self.verbose = verbose
         self.random_state = random_state
         self.warp = warp
@@ -156,7 +160,7 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
         groups: Any = None,
         times: Any = None,
     ) -> Self:
-        """Fit inputs X (n, d) and counts y (n,).
+        """Fit inputs X (n, d) and counts y (n,); or the path of Parquet files and the name of the target's column.
 
         sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
             Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
@@ -171,6 +175,7 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
         check_choice("likelihood", self.likelihood, names_for("GPCountRegressor", ("count",)))
         family = self._made(FAMILIES[self.likelihood])
         settings = self._settings()
+        X, y = self._read_files(X, y)
         self._target_names = names_of(y)
         self._given_names = [name for name, value in (("exposure", exposure), ("trials", trials)) if value is not None]
         columns, observed, kept = self._validated_rows(family, X, y, sample_weight, exposure, trials, reset=True)

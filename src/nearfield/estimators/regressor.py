@@ -69,6 +69,8 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         the training rows.
     engine : deprecated, without effect.
     checkpoint : path of a file to resume training from after a crash; removed when training has ended.
+    cache : folder in which a table in files is kept while it is fitted. One that is named stays, and an interrupted fit
+        goes on from there; None: files without a name among temporary ones.
     verbose : progress bar; None shows it on terminals only.
     random_state : int, RandomState instance or None. The same int gives the same bits.
     warp : whether columns of numbers may be bent, each towards its ranks as left-out rows prefer: True, False, a list
@@ -139,6 +141,7 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         mean: str = DEFAULTS.mean,
         engine: str = DEPRECATED,
         checkpoint: str | os.PathLike[str] | None = None,
+        cache: str | os.PathLike[str] | None = None,
         verbose: bool | None = None,
         random_state: int | np.random.RandomState | None = None,
         warp: Any = DEFAULTS.warp,
@@ -165,6 +168,7 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         self.mean = mean
         self.engine = engine
         self.checkpoint = checkpoint
+        self.cache = cache
         self.verbose = verbose
         self.random_state = random_state
         self.warp = warp
@@ -189,6 +193,9 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
     ) -> Self:
         """Fit inputs X (n, d) and targets y (n,) or (n, P); of several outputs some may be missing (NaN) in a row.
 
+        X may also be the path of a Parquet file, or of a folder of them, and y the name of the target's column: a table
+        that is larger than memory is read into files of the folder `cache` that are mapped into memory.
+
         sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
             Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
             that row twice. Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
@@ -210,6 +217,7 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         if self.n_latents is not None and not (is_int(self.n_latents) and self.n_latents >= 1):
             raise ValueError(f"n_latents is {self.n_latents!r}: expected None or a whole number of at least 1.")
         settings = self._settings()
+        X, y = self._read_files(X, y)
         self._target_names = names_of(y)
         self._column = np.asarray(y).shape[1:] == (1,)
         columns, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=True)

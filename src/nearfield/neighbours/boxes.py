@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -16,6 +15,7 @@ from nearfield.neighbours._boxes import BLOCK, BLOCK_DEPTH
 from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64
 from nearfield.neighbours._index import NeighbourTable, check_exclude, check_overflow, check_queries
 from nearfield.neighbours._panels import LEAF64
+from nearfield.storage import Make
 from nearfield.warps import Metric
 
 _CHUNK = 480  # queries of a thread at a time
@@ -37,10 +37,6 @@ class Hidden:
     groups: Int64 | None = None
     times: Float64 | None = None
     spots: Float64 | None = None
-
-
-Make = Callable[[tuple[int, ...], Any], np.ndarray]
-"""Where large arrays come from: of a shape and a type, with anything in it."""
 
 
 class Boxes:

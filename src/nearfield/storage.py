@@ -1,0 +1,91 @@
+"""Large arrays as files of a cache folder that are mapped into memory: the system keeps in memory what is in use.
+
+Files have no name: they vanish with the last use, also when the process is killed. In a folder that the user names the
+table itself has one, so that reading it goes on where it was interrupted. Space is taken before
+anything is written: a disk that is full is an error then, and not a crash later.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Make = Callable[[tuple[int, ...], Any], np.ndarray]
+"""Where large arrays come from: of a shape and a type, with anything in it. `numpy.empty` takes them from memory."""
+
+
+class Storage:
+    """Arrays of a shape and a type, as files of a folder; the folder itself is made if it is not there."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        """folder: None for that of temporary files, in which nothing gets a name."""
+        self.temporary = folder is None
+        self.folder = tempfile.gettempdir() if folder is None else os.fspath(folder)
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise OSError(
+                error.errno, f"the cache folder cannot be written to ({error.strerror}): name another", self.folder
+            ) from error
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """An array without a name, whose file is gone when it is no longer used."""
+        with tempfile.TemporaryFile(dir=self.folder) as file:
+            return self._mapped(file, shape, np.dtype(dtype), fresh=True)
+
+    def named(self, name: str, shape: tuple[int, ...], dtype: Any, fresh: bool) -> np.ndarray:
+        """The array of that name; fresh: a new one, in place of what was there."""
+        if self.temporary:
+            return self(shape, dtype)
+        with open(os.path.join(self.folder, name), "wb+" if fresh else "rb+") as file:
+            return self._mapped(file, shape, np.dtype(dtype), fresh)
+
+    def require(self, size: int) -> None:
+        """Raise OSError if fewer bytes are free."""
+        free = shutil.disk_usage(self.folder).free
+        if free < size:
+            raise OSError(
+                errno.ENOSPC,
+                f"the cache folder has {_told(free)} free and about {_told(size)} are needed: make room, or name a "
+                "folder on another disk",
+                self.folder,
+            )
+
+    def _mapped(self, file: Any, shape: tuple[int, ...], dtype: np.dtype, fresh: bool) -> np.ndarray:
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if size == 0:
+            return np.empty(shape, dtype)
+        if fresh:
+            self._take(file, size)
+        return np.memmap(file, dtype=dtype, mode="r+", shape=shape).view(np.ndarray)
+
+    def _take(self, file: Any, size: int) -> None:
+        """Make room for so many bytes on the disk."""
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.truncate(size)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                self.require(size)
+            raise
+
+    def __reduce__(self) -> Any:
+        return _in_memory, ()  # a model that is sent elsewhere has its arrays in memory there
+
+
+def _in_memory() -> Make:
+    return np.empty
+
+
+def _told(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"

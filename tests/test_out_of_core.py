@@ -1,0 +1,176 @@
+"""Fits of Parquet files: those of the same table in memory, to the bit; interrupted reading goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+import pyarrow.parquet as pq  # noqa: E402
+
+from nearfield import GPClassifier, GPRegressor, storage, streaming  # noqa: E402
+from nearfield import rows as rows_module  # noqa: E402
+from nearfield.column_values import TableError  # noqa: E402
+from nearfield.storage import Storage  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch):
+    """Blocks and boxes of few rows, so that small tables are read and held as large ones are."""
+    monkeypatch.setattr(rows_module, "BOXED_ROWS", 1)
+    monkeypatch.setattr(streaming, "_BLOCK_ROWS", 100)
+    monkeypatch.setattr(streaming, "_NOTED", 1)
+
+
+def table(n=700, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3)).astype(dtype)
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.standard_normal(n)
+
+
+def written(folder, X, y, parts=3):
+    """A folder of Parquet files of a table."""
+    folder.mkdir()
+    for number, rows in enumerate(np.array_split(np.arange(len(y)), parts)):
+        columns = {f"x{e}": X[rows, e] for e in range(X.shape[1])} | {"height": y[rows]}
+        pq.write_table(pa.table(columns), folder / f"part-{number}.parquet")
+    return folder
+
+
+def quick(kind=GPRegressor, **arguments):
+    return kind(random_state=0, k=16, **arguments)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_folder_is_fitted_as_the_table_is(tmp_path, brief_training, dtype):
+    X, y = table(dtype=dtype)
+    folder, new = written(tmp_path / "parts", X, y), table(40, seed=1)[0]
+    expected = quick().fit(X, y)
+    for path in (folder, str(folder)):
+        found = quick().fit(path, "height")
+        assert found.feature_names_in_.tolist() == ["x0", "x1", "x2"]
+        assert found.n_rows_ == len(y)
+        for a, b in zip(found.predict(new, return_std=True), expected.predict(new, return_std=True), strict=True):
+            np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(found.loo_.mean, expected.loo_.mean)
+
+
+def test_nothing_is_left_behind_without_a_cache(tmp_path, brief_training, monkeypatch):
+    monkeypatch.setattr(storage.tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    quick().fit(written(tmp_path / "parts", *table()), "height")
+    assert os.listdir(tmp_path / "temporary") == []
+
+
+def test_text_gaps_and_rows_without_a_target(tmp_path, brief_training):
+    X, y = table()
+    names = np.array(["calm", "windy", None], dtype=object)[np.arange(700) % 3]
+    frame = pa.table({"x": X[:, 0], "weather": names, "height": pa.array(y, mask=np.arange(700) % 10 == 0)})
+    pq.write_table(frame, tmp_path / "one.parquet")
+    found = quick().fit(tmp_path / "one.parquet", "height")
+    kept = np.arange(700) % 10 != 0
+    assert found.n_rows_ == kept.sum()
+    expected = quick().fit(frame.select(["x", "weather"]).filter(pa.array(kept)), y[kept])
+    np.testing.assert_array_equal(found.predict(frame.slice(0, 9)), expected.predict(frame.slice(0, 9)))
+
+
+def test_numbered_classes(tmp_path, brief_training):
+    X, y = table()
+    folder = written(tmp_path / "parts", X, (y > 0).astype(np.int64))
+    found = quick(GPClassifier).fit(folder, "height")
+    expected = quick(GPClassifier).fit(X, (y > 0).astype(float))
+    np.testing.assert_array_equal(found.predict_proba(X[:20]), expected.predict_proba(X[:20]))
+
+
+def test_an_interrupted_reading_goes_on(tmp_path, brief_training, monkeypatch):
+    X, y = table()
+    folder, cache = written(tmp_path / "parts", X, y), tmp_path / "cache"
+    whole, seen = streaming._Reading._write, []
+
+    def failing(self, block, *rest):
+        seen.append(block.num_rows)
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+        return whole(self, block, *rest)
+
+    monkeypatch.setattr(streaming._Reading, "_write", failing)
+    with pytest.raises(KeyboardInterrupt):
+        quick(cache=cache).fit(folder, "height")
+    read = sum(seen[:3])
+    monkeypatch.setattr(streaming._Reading, "_write", lambda *rest: seen.append(rest[1].num_rows) or whole(*rest))
+    del seen[:]
+    found = quick(cache=cache).fit(folder, "height")
+    assert sum(seen) == len(y) - read
+    np.testing.assert_array_equal(found.predict(X[:30]), quick().fit(X, y).predict(X[:30]))
+    del seen[:]
+    quick(cache=cache).fit(folder, "height")
+    assert not seen  # all is there
+    written(tmp_path / "other", X + 1, y)
+    quick(cache=cache).fit(tmp_path / "other", "height")
+    assert sum(seen) == len(y)  # of other files nothing is there
+
+
+def test_arrays_of_a_folder_can_be_sent(tmp_path, brief_training):
+    import pickle
+
+    model = quick(cache=tmp_path / "cache").fit(written(tmp_path / "parts", *table()), "height")
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(table()[0]), model.predict(table()[0]))
+
+
+def test_what_cannot_be_read_is_told_before_anything_is_written(tmp_path):
+    X, y = table(30)
+    cache = tmp_path / "cache"
+
+    def refused(error, match, path, target="height", **arguments):
+        with pytest.raises(error, match=match):
+            quick(cache=cache, **arguments).fit(path, target)
+        assert not cache.exists() or os.listdir(cache) == []
+
+    folder = written(tmp_path / "parts", X, y)
+    refused(TableError, "The target is not in the table: 'hight' .nearest: 'height'", folder, "hight")
+    refused(TypeError, "name of its column", folder, y)
+    refused(FileNotFoundError, "does not exist", tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    refused(TableError, "without .parquet files", tmp_path / "empty")
+    pq.write_table(pa.table({"x0": [1, 2], "height": [1.0, 2.0]}), folder / "part-9.parquet")
+    refused(TableError, "'x0' is double in .*part-0.* and int64 in .*part-9|'x[12]' is double", folder)
+    (folder / "part-9.parquet").write_text("no parquet")
+    refused(TableError, "is not a Parquet file", folder)
+    pq.write_table(pa.table({"x": [1.0, 2.0], "height": ["a", "b"]}), tmp_path / "text.parquet")
+    refused(TableError, "has a target of numbers", tmp_path / "text.parquet")
+    pq.write_table(pa.table({"x": [1.0], "height": [1.0]}).slice(0, 0), tmp_path / "none.parquet")
+    refused(TableError, "has no rows", tmp_path / "none.parquet")
+    pq.write_table(
+        pa.table({"x": [f"level {i}" for i in range(90)] * 2, "height": np.arange(180.0)}), tmp_path / "levels.pq"
+    )
+    refused(TableError, "text with 90 levels", tmp_path / "levels.pq")
+
+
+def test_a_cache_that_is_full_or_cannot_be_written_to(tmp_path, monkeypatch):
+    folder = written(tmp_path / "parts", *table(30))
+    (tmp_path / "a_file").write_text("")
+    with pytest.raises(OSError, match="cache folder cannot be written to"):
+        quick(cache=tmp_path / "a_file").fit(folder, "height")
+
+    class Usage:
+        free = 1000
+
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: Usage)
+    with pytest.raises(OSError, match="0 MB free and about 0 MB are needed") as caught:
+        quick(cache=tmp_path / "cache").fit(folder, "height")
+    assert caught.value.errno == errno.ENOSPC
+    assert os.listdir(tmp_path / "cache") == []
+
+
+def test_arrays_have_the_room_that_they_ask_for(tmp_path):
+    make = Storage(tmp_path)
+    array = make((10, 3), np.float32)
+    array[:] = 1
+    assert type(array) is np.ndarray
+    assert os.listdir(tmp_path) == []
+    assert make((0, 3), np.int64).shape == (0, 3)
+    make.named("table", (5,), np.int64, fresh=True)[:] = np.arange(5)
+    np.testing.assert_array_equal(make.named("table", (5,), np.int64, fresh=False), np.arange(5))
