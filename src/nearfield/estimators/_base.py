@@ -22,7 +22,7 @@ from nearfield.coordinates import Chart
 from nearfield.encoding import TableEncoder, columns_of
 from nearfield.encoding_race import best_encoding, few_levels_apart
 from nearfield.estimators._copies import CountedCopies, TrainingTable
-from nearfield.estimators._files import FromFiles
+from nearfield.estimators._from_files import FromFiles
 from nearfield.estimators._left_out import listed_buffer, unlisted_buffer
 from nearfield.estimators._maps import Maps
 from nearfield.families import FAMILIES, Family, Observations, Observed
