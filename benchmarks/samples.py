@@ -31,13 +31,13 @@ SEAWARDS = np.array([-15.0, -10.0, 0.0])  # far from the data, and still about w
 _PAIRS, _CHECKED, _TOGETHER = 3000, 400, 50  # of each lag; by dense algebra, and at a time
 
 
-def apart(places: np.ndarray, lag: float, rng: np.random.Generator) -> np.ndarray:
-    """Places (n, 3) so many degrees away in random directions, at the same altitude; lags are short."""
-    angle = rng.uniform(0, 2 * np.pi, len(places))
-    moved = places.copy()
-    moved[:, 0] += lag * np.cos(angle) / np.cos(np.radians(places[:, 1]))
-    moved[:, 1] += lag * np.sin(angle)
-    return moved
+def pairs(places: np.ndarray) -> np.ndarray:
+    """Places (n, 3), and others each lag away in random directions, at the same altitude: (1 + l, n, 3)."""
+    angle = np.random.default_rng(1).uniform(0, 2 * np.pi, (len(places), len(LAGS))).T  # lags are short
+    moved = np.tile(places, (len(LAGS), 1, 1))
+    moved[..., 0] += LAGS[:, None] * np.cos(angle) / np.cos(np.radians(places[:, 1]))
+    moved[..., 1] += LAGS[:, None] * np.sin(angle)
+    return np.concatenate([places[None], moved])
 
 
 def of_samples(model: GPRegressor, places: np.ndarray) -> np.ndarray:
@@ -45,12 +45,6 @@ def of_samples(model: GPRegressor, places: np.ndarray) -> np.ndarray:
     every = pairs(places)
     z = model.sample_y(every.reshape(-1, every.shape[2]), 40, random_state=1).reshape(*every.shape[:2], -1)
     return 0.5 * ((z[1:] - z[:1]) ** 2).mean(axis=2)
-
-
-def pairs(places: np.ndarray) -> np.ndarray:
-    """The places (n, 3), and others at each lag from them: (1 + l, n, 3)."""
-    rng = np.random.default_rng(1)
-    return np.stack([places, *(apart(places, lag, rng) for lag in LAGS)])
 
 
 def given_data(model: GPRegressor, places: np.ndarray) -> np.ndarray:
