@@ -32,7 +32,7 @@ from nearfield.neighbours.copies import copied_share
 from nearfield.objectives import OBJECTIVES, ranks
 from nearfield.prediction import Predictor
 from nearfield.rotation import learned_axes
-from nearfield.rows import Rows, values_of
+from nearfield.rows import Joined, Rows, values_of
 from nearfield.scaling import Scaling
 from nearfield.summary import Summary
 from nearfield.sweep import MOST_WHOLE, Sweeper
@@ -93,12 +93,13 @@ class Fit:
     inputs: Scaling
     summary: Summary
 
-    def extended(self, X: np.ndarray, observed: Observed, n_rows: int, times: np.ndarray | None = None) -> Fit:
+    def extended(self, rows: Joined, n_rows: int) -> Fit:
         """The fit with more rows, n_rows of them as they were given; nothing is learned from these.
 
-        times: theirs (n,), where the rows of the fit have some.
+        They have times where the rows of the fit have some, and may have groups where those have.
         """
-        more = Rows.of(self.predictor.model.family, self.inputs.apply(X), observed, times=times)
+        hiding = rows.groups, rows.times
+        more = Rows.of(self.predictor.model.family, self.inputs.apply(rows.inputs), rows.observed, *hiding)
         s = self.summary
         summary = replace(s, rows=s.rows + n_rows, appended=s.appended + n_rows)
         return Fit(self.predictor.extended(more), self.inputs, summary)

@@ -22,6 +22,7 @@ from nearfield.coordinates import Chart
 from nearfield.encoding import TableEncoder, columns_of
 from nearfield.encoding_race import best_encoding, few_levels_apart
 from nearfield.estimators._copies import CountedCopies, TrainingTable
+from nearfield.estimators._groups import more_group_numbers, packed_labels, unpacked_labels
 from nearfield.estimators._left_out import listed_buffer, unlisted_buffer
 from nearfield.estimators._maps import Maps
 from nearfield.families import FAMILIES, Family, Observations, Observed
@@ -166,7 +167,8 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
             inputs, own, family, settings, watch,
             unit=unit, left_out=self._leaving(rows, chart), n_rows=len(X), doubted=doubted, chart=chart,
         )  # fmt: skip
-        self._places, self._clock = family.places(rows.row, observed, rows.observed), left_out.clock
+        self._places = family.places(rows.row, observed, rows.observed)
+        self._clock, self._group_labels = left_out.clock, left_out.labels
         if table.distinct is not None:
             self._places = self._places[table.distinct.own]
             fit = replace(fit, summary=replace(fit.summary, rows=len(self._places)))
@@ -175,23 +177,27 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         self.__dict__.pop("_described", None)
         self.extra_: dict[str, Any] = {}
 
-    def _append(self, X: np.ndarray, observed: Observed, kept: np.ndarray, times: np.ndarray | None = None) -> None:
+    def _append(
+        self, X: np.ndarray, observed: Observed, kept: np.ndarray, times: np.ndarray | None = None, groups: Any = None
+    ) -> None:
         """Take validated rows, those `kept` of the rows that came, into the fit; threads wait for each other.
 
-        times: of all rows that came, where those of the fit have some.
+        times: of all rows that came, where those of the fit have some. groups: labels of them, as users give them.
         """
         with _lock_of(self):
             old, X = self._fit, self._checked_places(X)
             family = old.predictor.model.family
             observed = family.standardised(observed, self._target)
             family.check(observed)
-            rows = join_equal(family, X, observed, times=None if times is None else times[kept])
-            fit = old.extended(rows.inputs, rows.observed, len(X), rows.times)
+            known, taken = self._group_labels, old.predictor.rows.groups
+            numbers, labels = more_group_numbers(groups, kept, known, taken)
+            rows = join_equal(family, X, observed, numbers, None if times is None else times[kept])
+            fit = old.extended(rows, len(X))
             places = family.places(rows.row, observed, rows.observed) + len(old.predictor.rows.observations)
             if self._given is not None or not kept.all():
                 *before, total = self._row_numbers().tolist()
                 self._given = np.array([*before, *(total + np.flatnonzero(kept)), total + len(kept)], dtype=np.int64)
-            self._places = np.concatenate([self._places, places])
+            self._places, self._group_labels = np.concatenate([self._places, places]), labels
             self._adopt(fit)
 
     def _row_numbers(self) -> np.ndarray:
@@ -385,6 +391,7 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         parameters["categorical_features"] = _listed(self.categorical_features)
         parameters["coordinates"], parameters["drift"] = _listed(self.coordinates), _listed(self.drift)
         parameters["buffer"] = listed_buffer(self.buffer)
+        groups, group_arrays = packed_labels(self._group_labels)
         likelihood = self.likelihood if self.likelihood == "auto" else self._family.likelihood  # that of the fit
         own = {
             "estimator": {
@@ -397,13 +404,14 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
                 "names": self._target_names,
                 "weighting": list(self._weighting),
                 **self._packed_clock(),
+                **groups,
             },
             "table": {**self.encoder_.to_json(), **self.__dict__.get("_described", {})},
             "extra": {"kept": self.extra_ if extra is None else extra},
         }
         sections |= own
         versioned = {name: {"version": NEWEST[name], **fields} for name, fields in sections.items()}
-        arrays |= {**target_arrays, "target.places": self._places.astype(np.int64)}
+        arrays |= {**target_arrays, **group_arrays, "target.places": self._places.astype(np.int64)}
         arrays |= {} if self._given is None else {"target.given": self._given.astype(np.int64)}
         return {"sections": versioned}, arrays
 
@@ -465,6 +473,7 @@ def restored(cls: type[Self], version: int, header: dict[str, Any], arrays: dict
     model._unpack_target(target, arrays, fit)
     model.buffer = unlisted_buffer(model.buffer)
     model._unpack_clock(target, fit)
+    model._group_labels = unpacked_labels(target, arrays, fit.predictor.rows.groups)
     model._adopt(fit)
     _, extra = section(header, "extra", NEWEST["extra"])
     model.extra_ = require(extra, "kept", dict)

@@ -227,24 +227,38 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         return self
 
     def update(
-        self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None, times: Any = None
+        self: Self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        noise_variance: Any = None,
+        times: Any = None,
+        groups: Any = None,
     ) -> Self:
         """Append rows without training again: the predictions of a model of all rows with these hyper-parameters.
 
-        times : as in `fit`, where that had some that are no column of X. Where it had groups, each new row is one.
+        times : as in `fit`, where that had some that are no column of X.
+        groups : labels (n,) as in `fit`, where that had some: rows join the group of their label, or begin a new one.
+            Without them each new row is a group of its own. They matter for what is left out, not for predictions.
         """
         check_is_fitted(self)
         columns, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
         observed, at = self._family.observe(y, weights, noise_variance=noise), self._more_times(times, columns)
-        self._append(self.encoder_.encode(columns)[kept], observed, kept, at)
+        self._append(self.encoder_.encode(columns)[kept], observed, kept, at, groups)
         return self
 
     def partial_fit(
-        self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None, times: Any = None
+        self: Self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        noise_variance: Any = None,
+        times: Any = None,
+        groups: Any = None,
     ) -> Self:
         """`fit` the first time, `update` from then on: hyper-parameters are those of the first rows."""
         learn = self.update if self.__sklearn_is_fitted__() else self.fit
-        return learn(X, y, sample_weight=sample_weight, noise_variance=noise_variance, times=times)
+        return learn(X, y, sample_weight=sample_weight, noise_variance=noise_variance, times=times, groups=groups)
 
     def _validated_rows(self, X: Any, y: Any, sample_weight: Any, noise_variance: Any, reset: bool) -> tuple[Any, ...]:
         """Columns of X, y (m,) or (m, P), weights (m,) and known noise variances like y of those kept of n rows (n,).
