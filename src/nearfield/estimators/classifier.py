@@ -88,8 +88,9 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         mapping of columns to distances, such as {"x": 10, "y": 10, "date": 30}, of dates in days: a row is hidden if it
         is inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
     continuous : whether predictions are continuous: neighbours then lose their weight towards the edge of a
-        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns,
-        unless left-out rows are predicted clearly worse; for more only where they are predicted clearly better.
+        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns
+        (longitude and latitude are two), unless left-out rows are predicted clearly worse; for more only where they are
+        predicted clearly better.
 
     Attributes
     ----------
