@@ -48,10 +48,11 @@ def more_group_numbers(
     different, own = np.unique(labels, return_inverse=True)
     place = dict(zip(known.keys.tolist(), known.numbers.tolist(), strict=True))
     fresh = int(max(taken.max(), known.numbers.max())) + 1
-    for key in _hashes(different).tolist():
+    hashes = _hashes(different).tolist()
+    for key in hashes:
         if key not in place:
             place[key], fresh = fresh, fresh + 1
-    numbers = np.array([place[key] for key in _hashes(different).tolist()], dtype=np.int64)
+    numbers = np.array([place[key] for key in hashes], dtype=np.int64)
     keys, every = np.array(list(place)), np.array(list(place.values()))
     return numbers[own.reshape(-1)], GroupLabels(kind, keys, every)
 
