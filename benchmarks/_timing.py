@@ -33,8 +33,15 @@ def best_of(func: Callable[[], object], repeats: int = 5, min_time: float = 0.2)
     return best
 
 
-def interleaved(funcs: dict[str, Callable[[], object]], repeats: int = 7, calls: int = 1) -> dict[str, Timing]:
+def interleaved(
+    funcs: dict[str, Callable[[], object]],
+    repeats: int = 7,
+    calls: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Timing]:
     """Each of `funcs` timed in `repeats` turns of `calls`, so that all meet the same weather.
+
+    clock: `time.process_time` for the time of the processor, where others keep the machine busy.
 
     Every turn begins with calls that do not count, for SETTLING seconds: the threads of whoever ran before may still be
     spinning, as those of OpenMP do after their work is done.
@@ -45,7 +52,7 @@ def interleaved(funcs: dict[str, Callable[[], object]], repeats: int = 7, calls:
         names = list(funcs) if round_ % 2 == 0 else list(funcs)[::-1]
         for name in names:
             best_of(funcs[name], repeats=1, min_time=SETTLING)
-            seconds[name] += [_clock(funcs[name]) for _ in range(calls)]
+            seconds[name] += [_clock(funcs[name], clock) for _ in range(calls)]
     return {name: Timing(min(s), statistics.median(s)) for name, s in seconds.items()}
 
 
@@ -73,7 +80,7 @@ def peak_rss_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-def _clock(func: Callable[[], object]) -> float:
-    start = time.perf_counter()
+def _clock(func: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    start = clock()
     func()
-    return time.perf_counter() - start
+    return clock() - start

@@ -320,6 +320,17 @@ def test_auto_is_continuous_on_a_map_and_hard_in_many_columns(monkeypatch):
     np.testing.assert_array_equal(many.predict(Z, return_std=True)[1], asked.predict(Z, return_std=True)[1])
 
 
+def test_longitude_and_latitude_are_two_columns(monkeypatch):
+    """Though they are three coordinates of points on a sphere."""
+    monkeypatch.setattr(continuity, "_gain", lambda *given: 0.0)
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(0, 20, (60, 2)), rng.standard_normal((60, 2))])
+    y = np.sin(X[:, 0]) + X[:, 2]
+    for columns, continuous in ((3, True), (4, False)):
+        model = quick(k=12, coordinates={"lonlat": [0, 1]}).fit(X[:, :columns], y)
+        assert model.continuous_ is continuous
+
+
 @pytest.mark.parametrize(("columns", "gain", "continuous"), [(2, 0.05, False), (2, 0.0, True), (5, 0.05, True)])
 def test_left_out_rows_may_prefer_the_other(columns, gain, continuous, monkeypatch):
     """gain: what the neighbourhoods that are not the first choice are worth to left-out rows."""

@@ -5,10 +5,11 @@ import pytest
 from family_examples import CASES, case, covariances, model_of
 
 from nearfield.conditional.deletions import Influences, without_each
-from nearfield.deletions import deletions
+from nearfield.deletions import deletions, moves_edge, without_exactly
 from nearfield.prediction import Predictor
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
+from nearfield.taper import Taper
 
 PLAIN = Scaling(np.zeros(2), np.ones(2))
 VARIANTS = [(which, word) for which in CASES for word in covariances(case(which)) if word != "mixed"]
@@ -28,7 +29,7 @@ def moments_without(predictor, observed, state, kept, query):
     family, rows = predictor.model.family, predictor.rows
     taken = {name: values[kept] for name, values in observed.items()}
     fewer = Rows(rows.inputs[kept], taken, state[kept], family.observations(taken))
-    return Predictor(predictor.model, fewer, predictor.k, None).sweeper.new(query, predictor.k)
+    return Predictor(predictor.model, fewer, predictor.k, None, predictor.taper).sweeper.new(query, predictor.k)
 
 
 def agree(deleted, i, moments, tolerance=1e-10):
@@ -51,6 +52,24 @@ def test_rows_deleted_as_a_whole_as_if_they_were_not_in_the_table(which, covaria
         assert deleted.ids.shape == (3, 6 if k == 5 else n)
         for i in range(0, n, 1 if k == 5 else 7):
             agree(deleted, i, moments_without(predictor, rows.observed, rows.state, np.arange(n) != i, query))
+
+
+@pytest.mark.parametrize(("which", "covariance"), VARIANTS)
+@pytest.mark.parametrize("k", [1, 5, -2])
+def test_continuous_neighbourhoods_are_predicted_anew(which, covariance, k):
+    """k = n - 2: without one row, all others are neighbours, and there is no edge."""
+    model, rows = model_of(case(which, weighted=True), covariance)
+    n, query = len(rows), new_rows(3)
+    predictor = Predictor(model, rows, k % n, None, Taper())
+    assert moves_edge(predictor)
+    ids = np.stack([np.random.default_rng(r).permutation(n)[:9] for r in range(3)])
+    ids[:, :6] = predictor.sweeper.new_ids(query, 6)
+    without = without_exactly(predictor, query, PLAIN, ids)
+    for r, c in np.ndindex(ids.shape):
+        kept = np.arange(n) != ids[r, c]
+        moments = moments_without(predictor, rows.observed, rows.state, kept, query)
+        for found, wanted in zip(without, (moments.mean, moments.variance, moments.quad), strict=True):
+            np.testing.assert_allclose(found[r, :, c], wanted[r], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("which", [name for name in CASES if name.split(":")[0] in ("gaussian", "student_t")])

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nearfield import GPRegressor
 from nearfield.datasets import robot_arm
-from nearfield.estimators import _base
+from nearfield.estimators import _files
 from nearfield.kernels import KERNELS
 from nearfield.metrics import Scores
 from nearfield.prediction import Predictor
@@ -290,14 +290,14 @@ class Meanwhile:
 @pytest.mark.parametrize("kind", ["number", "classes", "counts"])
 def test_a_model_saved_in_the_middle_of_an_update_is_whole(kind, tmp_path, monkeypatch):
     model, X, observed, _ = of_one_kind(kind)
-    update, pack = Meanwhile(lambda: model.update(X, *observed)), _base.pack
+    update, pack = Meanwhile(lambda: model.update(X, *observed)), _files.pack
 
     def pack_then_update(fit):
         packed = pack(fit)
         update()
         return packed
 
-    monkeypatch.setattr(_base, "pack", pack_then_update)
+    monkeypatch.setattr(_files, "pack", pack_then_update)
     model.save(tmp_path / "model")
     update.thread.join()
     loaded = type(model).load(tmp_path / "model")

@@ -17,7 +17,8 @@ def without(model, i):
     family, rows = fit.predictor.model.family, fit.predictor.rows
     kept = np.arange(len(rows)) != i
     fewer = rows.sample(np.flatnonzero(kept), family)
-    other._fit = replace(fit, predictor=Predictor(fit.predictor.model, fewer, fit.predictor.k, fit.predictor.head))
+    own = fit.predictor
+    other._fit = replace(fit, predictor=Predictor(own.model, fewer, own.k, own.head, own.taper))
     return other
 
 
@@ -31,6 +32,10 @@ def case(name):
     rng = np.random.default_rng(1)
     if name == "numbers":
         return quick(k=9, continuous=False).fit(X, 1e3 * y + 5e3), {}
+    if name == "continuous":
+        return quick(k=12, continuous=True).fit(X, y), {}
+    if name == "continuous classes":
+        return quick_classifier(k=12, continuous=True).fit(X, np.array(["a", "b", "c"])[labels_of(X, rng)]), {}
     if name == "all rows":
         return quick(mean="linear").fit(X, y), {}
     if name == "classes":
@@ -48,7 +53,10 @@ def predicted(model, X, which, beside):
     return model.predict(X, **beside)
 
 
-@pytest.mark.parametrize("name", ["numbers", "all rows", "classes", "two classes", "counts"])
+CASES = ["numbers", "all rows", "classes", "two classes", "counts", "continuous", "continuous classes"]
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_changes_are_those_of_a_model_without_the_row(name):
     model, beside = case(name)
     X = np.random.default_rng(2).standard_normal((4, 2))

@@ -88,6 +88,7 @@ TABULAR |= {
     "cli_table_report",
     "cli_saved",
     "cli_arguments",
+    "cli_noise",
     "cli_options",
     "entry",
 }

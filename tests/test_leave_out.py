@@ -327,6 +327,82 @@ def test_through_a_file_and_an_update(way, tmp_path):
             load_forged(model, tmp_path, lambda sections, arrays, n=name, f=forged: arrays.update({n: f}))
 
 
+LABELS = {
+    "numbers": GROUPS,
+    "text": np.array([f"g{one}" for one in GROUPS]),
+    "objects": np.array([f"g{one}" for one in GROUPS], dtype=object),
+    "dates": np.datetime64("2024-01-01") + GROUPS,
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_rows_that_are_appended_join_the_group_of_their_label(kind, tmp_path):
+    X, y = small(N)
+    labels = LABELS[kind]
+    start = quick(max_steps=3).fit(X[:50], y[:50], groups=labels[:50])
+    wanted = unseen(X, {}, {"groups": GROUPS})
+    for model in (through_file(start, tmp_path), start):
+        model.update(X[50:60], y[50:60], groups=labels[50:60])
+        model = through_file(model, tmp_path).update(X[60:], y[60:], groups=labels[60:])
+        groups = model._fit.predictor.rows.groups[model._places]
+        np.testing.assert_array_equal((groups[:, None] == groups) | np.eye(N, dtype=bool), wanted)
+    before = start.loo_.mean[:60].copy()
+    start.update(X[:1], [50.0], groups=labels[:1])
+    changed = np.abs(start.loo_.mean[:60] - before) > 1e-6
+    assert not changed[GROUPS[:60] == GROUPS[0]].any()  # these do not see the new row
+    assert changed[GROUPS[:60] != GROUPS[0]].any()
+
+
+def test_labels_that_are_new_begin_groups_and_numbers_are_the_same_of_any_type():
+    X, y = small(40)
+    model = quick(max_steps=3).fit(X, y, groups=np.arange(40) // 4)
+    model.update(X[:3] + 0.1, y[:3])  # alone
+    model.update(X[:4] + 0.2, y[:4], groups=[9.0, 77.0, 77.0, 78.0])
+    model.update(X[:1] + 0.3, y[:1], groups=[77])
+    rows = model._fit.predictor.rows
+    groups = rows.groups[model._places][40:].tolist()
+    assert groups[3] == rows.groups[model._places][39]
+    assert groups[4] == groups[5] == groups[7]
+    assert len({*groups}) == 6
+    counts = np.floor(np.abs(y) * 5)
+    other = quick_counts(max_steps=3).fit(X, counts, groups=np.arange(40) // 4)
+    other.partial_fit(X[:2] + 0.1, counts[:2], groups=[0, 0])
+    assert len(np.unique(other._fit.predictor.rows.groups)) == 10
+    own = quick_classifier(max_steps=3).fit(X, y > 0, groups=np.arange(40) // 4)
+    own.partial_fit(X[:2] + 0.1, y[:2] > 0, groups=[0, 50])
+    assert len(np.unique(own._fit.predictor.rows.groups)) == 11
+
+
+def test_groups_of_an_update_that_do_not_fit_are_named(tmp_path):
+    X, y = small(40)
+    more = X[:2] + 0.1, y[:2]
+    for wrong, said in (
+        (["a", "b"], "groups are of the kind text; those of the fit are of the kind number"),
+        ([1, 2, 3], r"groups has shape \(3,\): expected \(2,\)"),
+        ([1, np.nan], "groups has 1 missing labels, the first in row 1"),
+        ([None, 1], "groups has 1 missing labels, the first in row 0"),
+    ):
+        model = quick(max_steps=3).fit(X, y, groups=np.arange(40) // 4)
+        with pytest.raises(ValueError, match=said):
+            model.update(*more, groups=wrong)
+        assert model.n_rows_ == 40
+    with pytest.raises(ValueError, match="fitted without: leave them out, or fit again with groups="):
+        quick(max_steps=3).fit(X, y).update(*more, groups=[1, 2])
+    twice = np.concatenate([X, X + 1e-9]), np.concatenate([y, y])
+    with pytest.raises(ValueError, match="knows no labels of its groups: it found near copies by itself"):
+        quick(max_steps=3).fit(*twice, groups="auto").update(*more, groups=[1, 2])
+    forged = {"target.groups": np.zeros((2, 3), dtype=np.int64)}
+    with pytest.raises(ModelFileError, match="does not tell the labels of its groups"):
+        load_forged(model, tmp_path, lambda sections, arrays: arrays.update(forged))
+
+
+def test_a_file_does_not_tell_what_groups_are_called(tmp_path):
+    X, y = small(40)
+    model = quick(max_steps=3).fit(X, y, groups=[f"Mrs Smith {i // 4}" for i in range(40)])
+    model.save(tmp_path / "model")
+    assert b"Smith" not in (tmp_path / "model").read_bytes()
+
+
 def test_importances_and_weights_follow():
     X, y = small(80)
     group = np.arange(80) // 8
@@ -410,4 +486,7 @@ def test_groups_of_labels_on_the_command_line(tmp_path):
         )
     out = str(tmp_path / "m.nearfield")
     assert main(["fit", str(tmp_path / "t.csv"), "--target", "y", "--out", out, "--groups", "who", "--quiet"]) == 0
-    assert (GPClassifier.load(out)._fit.predictor.rows.groups == np.arange(60) // 6).all()
+    model = GPClassifier.load(out)
+    assert (model._fit.predictor.rows.groups == np.arange(60) // 6).all()
+    model.update(X[:2], np.array(["c0", "c1"]), groups=["p3", "p10"])
+    assert model._fit.predictor.rows.groups[-2:].tolist() == [3, 10]

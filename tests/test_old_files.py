@@ -14,7 +14,7 @@ import scipy.stats
 
 from nearfield.cli import main
 from nearfield.estimators import ESTIMATORS
-from nearfield.estimators import _base as estimator_base
+from nearfield.estimators import _files as estimator_files
 from nearfield.persistence import FORMAT_VERSION, ModelFileError, read_file, write_file
 
 FILES = Path(__file__).parent / "files"
@@ -163,4 +163,4 @@ def test_a_constructor_may_grow_an_argument(monkeypatch):
             super().__init__(kernel, k, random_state=random_state)
             self.grown = grown
 
-    assert estimator_base.restored(GPRegressor, *read_file(FILES / "v2" / "gaussian.nearfield")).grown == 5
+    assert estimator_files.restored(GPRegressor, *read_file(FILES / "v2" / "gaussian.nearfield")).grown == 5

@@ -61,6 +61,10 @@ def standardised(covariance):
     return covariance / size[:, None] / size
 
 
+def latent_covariance(model, X):
+    return model.predict(X, return_cov=True, uncertainty="latent")[1]
+
+
 # --- the exact posterior ----------------------------------------------------------------------------------------------
 
 
@@ -129,6 +133,34 @@ def test_models_with_few_neighbours(local, monkeypatch):
     u = local.predict_dist(X).cdf(local.sample_y(X, 2000).T)
     assert np.abs(np.mean(u < 0.05, axis=0) - 0.05).max() < 5 * np.sqrt(0.05 / 2000)
     assert np.abs(np.mean(u < 0.5, axis=0) - 0.5).max() < 5 * np.sqrt(0.25 / 2000)
+
+
+def test_few_neighbours_keep_the_correlations_of_the_exact_posterior(monkeypatch):
+    """Whose share in each other falls off within them: few rows drawn before are enough where k is small."""
+    model = quick(predictive="plain", k=16, max_steps=20).fit(*wavy(500))
+    monkeypatch.setattr(simulation, "MOST_GIVEN", 0)
+    monkeypatch.setattr(simulation, "HEAD", 40)
+    X = new_rows(400)
+    wanted, found = standardised(exact(model, X)), standardised(latent_covariance(model, X))
+    close = np.abs(wanted - np.eye(400)) > 0.5
+    assert np.sqrt(np.mean((found - wanted) ** 2)) < 0.05
+    assert 0.9 < np.mean(1 - found[close]) / np.mean(1 - wanted[close]) < 1.1  # as rough
+    monkeypatch.setattr(simulation, "_FEW_DRAWN", 60)
+    monkeypatch.setattr(simulation, "DRAWN", 60)
+    given_more = standardised(latent_covariance(model, X))
+    assert np.sqrt(np.mean((found - given_more) ** 2)) < 0.02
+
+
+@pytest.mark.parametrize("drawn", [32, 256])
+@pytest.mark.parametrize("spread", [0.0, 0.02, 0.3])
+def test_sizes_are_believed_as_far_as_they_differ_by_more_than_chance(drawn, spread):
+    rng = np.random.default_rng(0)
+    true = np.exp(0.1 + spread * rng.standard_normal((20_000, 1)))
+    found, error = simulation._believed(true**2 * rng.chisquare(drawn, true.shape), drawn)
+    off = np.log(found / true)
+    assert abs(off.mean()) < 0.003
+    assert abs(off.std() - error) < (0.004 if spread else 0.01)
+    assert off.std() < min(spread, np.sqrt(0.5 / drawn)) + 0.004
 
 
 # --- marginals --------------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_rows_appended_without_weights_count_once():
 
 @pytest.mark.parametrize("wrong", [3, [1.0], [0.0, True], [-1.0, True], ["a", True], [True, True], [1.0, 2]])
 def test_a_file_with_a_wrong_unit_is_refused(wrong):
-    from nearfield.estimators._base import _unpacked_weighting
+    from nearfield.estimators._files import _unpacked_weighting
 
     with pytest.raises(ModelFileError, match="weight"):
         _unpacked_weighting(wrong)

@@ -35,6 +35,7 @@ from nearfield.cli_arguments import (
     parse_task,
     user_errors,
 )
+from nearfield.cli_noise import NoiseVariance, noise_of, none_known
 from nearfield.cli_options import TABLES, Dates, Decimal, Encoding, Na, OddCells, Sep, TableFile, dialect_of
 from nearfield.cli_saved import SavedModel, blocks, collect_cycles
 
@@ -147,6 +148,7 @@ def fit(
             metavar="NUMBER|COLUMN:NUMBER,..",
         ),
     ] = None,
+    noise_variance: NoiseVariance = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column not to use; may be repeated.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Kernel, as in GPRegressor.")] = None,
     metric: Annotated[str | None, typer.Option(help="learned, or plain: Matern 5/2, nothing bent or shrunk.")] = None,
@@ -185,6 +187,8 @@ def fit(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and warnings only.")] = False,
 ) -> None:
     """Fit a model to a table and write it to one file. The file contains the training rows."""
+    import numpy as np
+
     from nearfield.reading import group_labels, time_values, training_table
     from nearfield.table import check_writable, located, read_table, require_columns
     from nearfield.target_cells import with_target
@@ -205,10 +209,11 @@ def fit(
             check_writable(path, tabular=False)
     rows = read_table(table, dialect)
     total, places = rows.num_rows, None
+    noise = noise_of(noise_variance, rows.column_names, target)
     if len(target) == 1:  # of several, rows that have some of them are of use
         require_columns(target, rows.column_names, "The target")
         rows, places = with_target(rows, target[0])
-    unused = [*(drop or ()), *([groups] if groups not in (None, "auto") else [])]
+    unused = [*(drop or ()), *noise.columns, *([groups] if groups not in (None, "auto") else [])]
     with located(table, dialect, places):
         together: dict[str, Any] = {} if groups is None else {"groups": group_labels(rows, groups)}
         if time is not None:
@@ -217,6 +222,8 @@ def fit(
         parts = training_table(
             rows, target, unused, task=asked, likelihood=family, given=given, dates=dates, odd=odd_cells
         )
+        noise.check_predicts(parts.target.predicts)
+        known = noise.beside(rows, 1, ~np.isnan(parts.y)) if noise.parts else {}
     own = parts.target
     y, n = own.as_labels(parts.y), int(own.known(parts.y).sum())
     settings = _settings(own, predictive, outputs)
@@ -243,7 +250,7 @@ def fit(
     )
     collect_cycles()
     with user_errors(), located(table, dialect, places):
-        estimator.fit(parts.columns, y, **parts.beside, **together)
+        estimator.fit(parts.columns, y, **parts.beside, **known, **together)
     estimator._described = own.to_json()
     if places is not None:
         estimator._renumber(places - 1, total)
@@ -276,6 +283,7 @@ def predict(
     explain: Annotated[
         int | None, typer.Option(help="So many training rows that matter most, with weight and change.", min=1)
     ] = None,
+    noise_variance: NoiseVariance = None,
     keep: Annotated[list[str] | None, typer.Option(help="A column to copy to the output; may be repeated.")] = None,
     sep: Sep = None,
     decimal: Decimal = None,
@@ -304,18 +312,24 @@ def predict(
     with SavedModel(model) as saved:
         encoder, report = saved.encoder, None
         encoder.check_columns(names)
+        noise = noise_of(noise_variance, names, encoder.target.names)
+        noise.check_predicts(encoder.target.predicts)
         if encoder.target.predicts == "label" and (coverage is not None or levels):
             option = "--quantiles" if coverage is None else "--coverage"
             raise UserError(f"{option} is for numbers, but {model} predicts classes: leave it out.")
         if explain is not None and len(encoder.target.names) > 1:
             raise UserError(f"--explain is for one target, but {model} predicts several: leave it out.")
         with write_blocks(destination) as write:
-            for block, x, first_row in blocks(table, dialect, encoder, block_rows, kept, progress=shown):
+            further = [*kept, *noise.columns]
+            for block, x, first_row in blocks(table, dialect, encoder, block_rows, further, progress=shown):
                 with located(table, dialect):
                     beside = encoder.target.beside(block, first_row)
-                report = report or saved.report()
+                    known = noise.beside(block, first_row)
+                if report is None:
+                    report = saved.report()
+                    missing = {} if noise.parts else none_known(report.model)
                 with user_errors():
-                    columns = report.predictions(x, beside, coverage, levels)
+                    columns = report.predictions(x, {**beside, **missing, **known}, coverage, levels)
                     columns |= {} if explain is None else explanations(report.model, x, beside, explain)
                 write(_joined(block.select(kept), columns))
 
@@ -327,6 +341,7 @@ def evaluate(
     target: Annotated[
         list[str] | None, typer.Option(help="The column with the target, if not the one of training.", metavar="COLUMN")
     ] = None,
+    noise_variance: NoiseVariance = None,
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -350,19 +365,24 @@ def evaluate(
     with SavedModel(model) as saved:
         saved.encoder = encoder = saved.encoder.with_targets(target or [])
         encoder.check_columns(names, target=True)
+        noise = noise_of(noise_variance, names, encoder.target.names)
+        noise.check_predicts(encoder.target.predicts)
         report = saved.report()
     own, skipped, seen = encoder.target, 0, SeenRows(report.model)
-    for block, x, first_row in blocks(table, dialect, encoder, block_rows, own.names):
+    missing = {} if noise.parts else none_known(report.model)
+    for block, x, first_row in blocks(table, dialect, encoder, block_rows, [*own.names, *noise.columns]):
         with located(table, dialect):
             y = encoder.target_values(block, first_row)
             known = own.known(y)
             beside = {what: values[known] for what, values in own.beside(block, first_row, known).items()}
             own.check(y[known], beside, first_row + np.flatnonzero(known))
+            noisy = noise.beside(block, first_row, ~np.isnan(y)) if noise.parts else {}
+            noisy = {**missing, **{what: values[known] for what, values in noisy.items()}}
         skipped += int((~known).sum())
         if known.any():
             seen.count(x[known])
             with user_errors():
-                report.score(x[known], y[known], beside)
+                report.score(x[known], y[known], {**beside, **noisy})
     result = {"skipped": skipped, **report.result()}
     if "rows" not in result and "unseen" in result:
         raise UserError(f"No label of the target {own.names[0]!r} in {table} was among the classes of {model}.")

@@ -20,7 +20,7 @@ from nearfield.reading import TableReader
 from nearfield.target import Target, Targets, shown_labels
 
 Given = Mapping[str, np.ndarray]
-"""What rows have beside the inputs (n,), by name: an exposure, trials."""
+"""What rows have beside the inputs (n,), by name: an exposure, trials; for numbers a known noise variance."""
 
 _SCORES = {
     "rmse": "RMSE",
@@ -107,7 +107,7 @@ class OutputsReport:
         }
 
     def score(self, x: np.ndarray, y: np.ndarray, given: Given) -> None:
-        dist, correlation = self.model._joint(Features(x))  # one sweep
+        dist, correlation = self.model._joint(Features(x), given.get("noise_variance"))  # one sweep
         constant = self.family.baseline_distribution(self._constant, len(y), given)
         for p, there in enumerate(~np.isnan(y).T):
             if there.any():

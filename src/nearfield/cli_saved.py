@@ -50,7 +50,7 @@ class SavedModel:
     def load(self) -> Any:
         """The estimator."""
         from nearfield.estimators import ESTIMATORS
-        from nearfield.estimators._base import restored
+        from nearfield.estimators._files import restored
         from nearfield.persistence import naming_file
 
         if self.name not in ESTIMATORS:

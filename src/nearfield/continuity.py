@@ -16,15 +16,15 @@ from nearfield.moments import Moments
 from nearfield.sweep import Sweeper
 from nearfield.taper import Taper
 
-FEW_COLUMNS = 3  # that vary
+FEW_COLUMNS = 3  # that vary; longitude and latitude are two
 _COMPARED = ((512, 1000), (1024, 250))  # left-out rows that tell which is better, for up to so many neighbours
 _WORSE, _BETTER = 0.01, 0.02  # accuracy that continuous ones may lose in few dimensions, and must gain in more
 
 
-def first_taper(continuous: bool | str, varying: int) -> Taper | None:
+def first_taper(continuous: bool | str, columns: int) -> Taper | None:
     """As asked for; "auto": as the number of columns that vary has it."""
     if continuous == "auto":
-        continuous = varying <= FEW_COLUMNS
+        continuous = columns <= FEW_COLUMNS
     return Taper() if continuous else None
 
 

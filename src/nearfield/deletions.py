@@ -4,7 +4,9 @@ Without one of its k neighbours, a row is predicted from the k nearest of the ot
 neighbours are factorised, once, and all deletions follow (`conditional/deletions.py`). Rows that are no neighbours
 change nothing. Where all rows are neighbours, the factorisation of all of them serves.
 
-Where neighbourhoods are continuous, the edge stays where it is: no row comes in, and the others keep their noises.
+Where neighbourhoods are continuous, the edge moves when a neighbour goes, and the noises of the others with it.
+`deletions` leaves both as they are, which tells the rows that matter most; `without_exactly` predicts anew from what is
+left, at the price of a prediction for each row that is deleted.
 """
 
 from __future__ import annotations
@@ -59,6 +61,36 @@ def deletions(predictor: Predictor, X: np.ndarray, scaling: Scaling, entire: boo
     for start in range(0, len(X), size):
         block = slice(start, min(start + size, len(X)))
         yield block, _deleted(predictor, scaling.apply(X[block]), sites, rest)
+
+
+def moves_edge(predictor: Predictor) -> bool:
+    """Whether `deletions` are not exact: neighbourhoods are continuous, and there are rows beyond them."""
+    return predictor.taper is not None and predictor.k < len(predictor.rows) - 1
+
+
+def without_exactly(predictor: Predictor, X: np.ndarray, scaling: Scaling, which: np.ndarray) -> Without:
+    """Mean, variance and quad (b, C, c) at inputs X (b, d) as they are without each of the rows `which` (b, c).
+
+    For continuous neighbourhoods with an edge; rows are deleted as a whole.
+    """
+    model, sweeper, taper, n = predictor.model, predictor.sweeper, predictor.taper, len(predictor.rows)
+    assert taper is not None
+    query, sites = scaling.apply(X), _sites(model, predictor.rows)
+    table = sweeper.index.query(model.coordinates(query) / sweeper.lengths, min(predictor.k + 2, n))
+    k = n - 1 if predictor.k >= n - 2 else predictor.k  # as a model of one row less has it
+    found = []
+    for gone in which.T:
+        kept = table.ids != gone[:, None]
+        kept[kept.all(axis=1), -1] = False  # it is too far away to matter
+        ids, sqdist = (part[kept].reshape(len(X), -1) for part in (table.ids, table.sqdist))
+        around = taper.around(ids, sqdist, k)
+        found.append(_nearest(predictor, query, around.ids, k, sites, around.noises)[0])
+    scale2, level = np.broadcast_to(model.scale2, (model.family.latents,)), model.mean.at(query, model.parameters)
+    return Without(
+        np.stack([own.mean + level for own in found], axis=2),
+        np.stack([own.variance * scale2 for own in found], axis=2),
+        np.stack([own.quad / scale2 for own in found], axis=2),
+    )
 
 
 class _Sites(NamedTuple):

@@ -32,7 +32,7 @@ from nearfield.neighbours.copies import copied_share
 from nearfield.objectives import OBJECTIVES, ranks
 from nearfield.prediction import Predictor
 from nearfield.rotation import learned_axes
-from nearfield.rows import Rows, values_of
+from nearfield.rows import Joined, Rows, values_of
 from nearfield.scaling import Scaling
 from nearfield.storage import Make
 from nearfield.summary import Summary
@@ -95,12 +95,13 @@ class Fit:
     inputs: Scaling
     summary: Summary
 
-    def extended(self, X: np.ndarray, observed: Observed, n_rows: int, times: np.ndarray | None = None) -> Fit:
+    def extended(self, rows: Joined, n_rows: int) -> Fit:
         """The fit with more rows, n_rows of them as they were given; nothing is learned from these.
 
-        times: theirs (n,), where the rows of the fit have some.
+        They have times where the rows of the fit have some, and may have groups where those have.
         """
-        more = Rows.of(self.predictor.model.family, self.inputs.apply(X), observed, times=times)
+        hiding = rows.groups, rows.times
+        more = Rows.of(self.predictor.model.family, self.inputs.apply(rows.inputs), rows.observed, *hiding)
         s = self.summary
         summary = replace(s, rows=s.rows + n_rows, appended=s.appended + n_rows)
         return Fit(self.predictor.extended(more), self.inputs, summary)
@@ -153,7 +154,8 @@ def fit(
     n = len(rows) if n_rows is None else n_rows
     _warn_of_few_rows(n, int((inputs.scale != IGNORED).sum()))
     with one_blas_thread():
-        learned = _Learner(rows, settings, watch, np.asarray(unit), doubted).learn(family)
+        on_globe = chart is not None and chart.one_scale
+        learned = _Learner(rows, settings, watch, np.asarray(unit), doubted, on_globe).learn(family)
     choice, progress = learned.calibrated.choice, learned.progress
     summary = Summary(
         rows=n,
@@ -223,12 +225,21 @@ class _Learned:
 
 
 class _Learner:
-    """Trains and calibrates models of the same rows: one, or several of which the best is kept."""
+    """Trains and calibrates models of the same rows: one, or several of which the best is kept.
+
+    on_globe: whether three of the columns are points of a sphere, as longitude and latitude say.
+    """
 
     def __init__(
-        self, rows: Rows, settings: Settings, watch: Watch, unit: np.ndarray, doubted: np.ndarray | None = None
+        self,
+        rows: Rows,
+        settings: Settings,
+        watch: Watch,
+        unit: np.ndarray,
+        doubted: np.ndarray | None = None,
+        on_globe: bool = False,
     ) -> None:
-        self.rows, self.settings, self.watch, self.unit = rows, settings, watch, unit
+        self.rows, self.settings, self.watch, self.unit, self.on_globe = rows, settings, watch, unit, on_globe
         self.sound = np.arange(len(rows.observations))
         if doubted is not None and not doubted.all():
             self.sound = np.flatnonzero(~doubted[rows.observations.row])
@@ -333,7 +344,7 @@ class _Learner:
     def _calibrated(self, trained: _Trained, sample: np.ndarray, counted: np.ndarray) -> Calibrated:
         settings, outer, sweeper = self.settings, None, trained.sweeper
         calibrated, choose, rows = settings.predictive == "calibrated", settings.continuous == "auto", sweeper.rows
-        sweeper = sweeper.tapered(first_taper(settings.continuous, _varying(rows)))
+        sweeper = sweeper.tapered(first_taper(settings.continuous, _varying(rows) - self.on_globe))
         exact = _exactly(sweeper.model, rows, settings) == "all" and trained.progress.steps > 0
         few = _FOLDED_ROWS * _varying(rows)
         if calibrated and exact and rows.in_blocks and _independent(rows, sample) < few:

@@ -61,11 +61,19 @@ class Clock(NamedTuple):
     kind: str
 
 
+class GroupLabels(NamedTuple):
+    """What is remembered of the labels of groups: what kind they are, hashes (g,) of them, and their numbers (g,)."""
+
+    kind: str
+    keys: np.ndarray
+    numbers: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class LeftOut:
     """What rows are left out with: groups (n,), times (n,) and a buffer, each None where there is none.
 
-    clock: where the times came from; told: the buffer in words.
+    clock: where the times came from; labels: what the groups are called; told: the buffer in words.
     """
 
     groups: np.ndarray | None = None
@@ -73,6 +81,7 @@ class LeftOut:
     buffer: Buffer | None = None
     told: str = ""
     clock: Clock | None = None
+    labels: GroupLabels | None = None
 
     def some(self, which: np.ndarray) -> LeftOut:
         """The same of those rows."""

@@ -75,14 +75,14 @@ def training_table(
 
 
 def group_labels(table: pa.Table, groups: str) -> str | np.ndarray:
-    """What the estimators take as groups: the word auto, or a number (n,) for each label in the column `groups`."""
+    """What the estimators take as groups: the word auto, or the labels (n,) in the column `groups`, as text."""
     if groups == "auto":
         return groups
     require_columns([groups], table.column_names, "The column of --groups")
     label = f"Column {groups!r}, of groups,"
     labels = texts(table.column(groups), label)
     refuse(labels, pc.equal(labels, MISSING), label, 1, "a label")
-    return np.asarray(labels.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False))
+    return np.asarray(labels.to_numpy(zero_copy_only=False), dtype=object)
 
 
 def time_values(table: pa.Table, time: str, dates: str | None, odd: str) -> np.ndarray:

@@ -163,14 +163,15 @@ class Rows:
         )  # fmt: skip
 
     def followed_by(self, more: Rows, family: Family) -> Rows:
-        """These rows and then more; those are a group of their own each, where there are groups.
+        """These rows and then more; where there are groups, those have some too, or are one each.
 
         Where there are times, those have some, too.
         """
         observed = {name: np.concatenate([values, more.observed[name]]) for name, values in self.observed.items()}
         groups = self.groups
         if groups is not None:
-            groups = np.concatenate([groups, groups.max() + 1 + np.arange(len(more))])
+            own = groups.max() + 1 + np.arange(len(more)) if more.groups is None else more.groups
+            groups = np.concatenate([groups, own])
         inputs, state = (
             np.concatenate([getattr(self, name), getattr(more, name)]) for name in ("inputs", "state")
         )  # fmt: skip

@@ -12,17 +12,20 @@ that are equal are drawn once.
 
 Later rows are given less data, so that their variance given the data alone is s and not the predicted v. With r the
 variance that is left given the rows before too, the share 1 - r / s of theirs is handed on, and a row would have the
-variance (1 - r / s) v + r; it is made v. What is left of the error is seen in samples, and taken away.
+variance (1 - r / s) v + r; it is made v. What is left of the error is seen in samples, and taken away: in as many as it
+takes to see it, which are few where it is small.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import scipy.linalg
+from scipy.special import digamma, polygamma
 
 from nearfield._threads import one_blas_thread
 from nearfield.conditional.sequence import Links, draw, link
@@ -33,6 +36,7 @@ from nearfield.neighbours import Hidden, build_index, find_equal_rows, order_key
 from nearfield.sweep import Sweeper
 
 DATA, DRAWN = 128, 32  # neighbours among the data and among the rows drawn before, at most
+_FEW_DRAWN = 12  # among the rows drawn before; more, up to DRAWN, where predictions have more neighbours
 HEAD = 1000  # rows that are drawn first: together, or given as much data as predictions are
 MOST_GIVEN = 3000  # rows of data that rows are drawn together from
 _BLOCK_ROWS = 8192
@@ -40,7 +44,8 @@ _SLACK = 1e-6  # share of a drawn row's variance that is taken for noise: keeps 
 _LEAST = 1e-10  # of the prior variance: a row of less is known, and what it has in common with others is rounding
 _JITTER = 1e-12  # of correlations, at first
 _EXACT = 2000  # rows times outputs up to which variances of samples are computed
-_PROBES = 256  # samples that tell them of more rows
+_PROBES, _MOST_PROBES = 32, 256  # samples that tell them of more rows, at a time and at most
+_CLOSE = 0.02  # error of a standard deviation beyond which more samples are worth their time
 
 
 class _Part(Protocol):
@@ -128,7 +133,8 @@ class _Task:
         given = self._given(first)
         ids = np.zeros((len(order), 0), dtype=np.int64)
         if later.size or given is None:
-            ids = _earlier(self._new / self.sweeper.lengths, order, max(8, DRAWN // width))
+            most = min(max(self.k, _FEW_DRAWN), DRAWN)
+            ids = _earlier(self._new / self.sweeper.lengths, order, max(8, most // width))
         found: list[tuple[int, int, _Part]] = []
         for own, columns in self._apart(self._all_noises.shape[1]):
             noises = self._all_noises[:, columns] * np.sum(own.mixing**2, axis=1)
@@ -220,6 +226,7 @@ class _Task:
         weights, factor = np.zeros((n, outputs, e, outputs)), np.zeros((n, outputs, outputs))
         for which, most in ((first, self.k), (later, max(8, DATA // outputs))):
             data = min(self.k, most, len(self.sweeper.rows))
+            which = np.sort(which)  # rows often come in an order in which one is near the next: searches are faster
             for start in range(0, len(which), _BLOCK_ROWS):
                 rows = which[start : start + _BLOCK_ROWS]
                 links = self._links(own, points, noises, rows, ids[rows], data)
@@ -284,14 +291,26 @@ class _Sequence:
             self._draw(roots)
             return np.sqrt(np.einsum("ips,ips->ip", roots, roots))
         rng, total = np.random.default_rng(0), np.zeros((n, outputs))
-        for _ in range(0, _PROBES, 64):
-            probes = rng.standard_normal((n, outputs, 64))
+        for drawn in range(_PROBES, _MOST_PROBES + 1, _PROBES):
+            probes = rng.standard_normal((n, outputs, _PROBES))
             self._draw(probes)
             total += np.einsum("ips,ips->ip", probes, probes)
-        logs = np.log(total / _PROBES) + 1 / _PROBES  # the mean of the logarithm is too low by so much
-        centre, chance = logs.mean(), 2 / _PROBES
-        believed = max(1 - chance / max(logs.var(), chance), 0.0)
-        return np.asarray(np.exp(0.5 * (centre + believed * (logs - centre))))
+            found, error = _believed(total, drawn)
+            if error < _CLOSE:
+                break
+        return found
+
+
+def _believed(squares: np.ndarray, drawn: int) -> tuple[np.ndarray, float]:
+    """Standard deviations, by the sums of squares of so many normal draws of each, and their error, relative to them.
+
+    Logarithms of variances are drawn towards their mean, as far as they differ by no more than chance.
+    """
+    logs = np.log(squares / 2) - digamma(drawn / 2)  # of a mean of squares the logarithm has this mean
+    centre, chance = logs.mean(), float(polygamma(1, drawn / 2))  # and this variance
+    differ = max(float(logs.var()) - chance, 0.0)
+    believed = differ / (differ + chance)
+    return np.exp(0.5 * (centre + believed * (logs - centre))), 0.5 * math.sqrt(believed * chance)
 
 
 def _earlier(points: np.ndarray, order: np.ndarray, most: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -22,8 +22,9 @@ from nearfield.coordinates import Chart
 from nearfield.encoding import TableEncoder, columns_of
 from nearfield.encoding_race import best_encoding, few_levels_apart
 from nearfield.estimators._copies import CountedCopies, TrainingTable
+from nearfield.estimators._files import packed, plain, restored
 from nearfield.estimators._from_files import FromFiles
-from nearfield.estimators._left_out import listed_buffer, unlisted_buffer
+from nearfield.estimators._groups import more_group_numbers
 from nearfield.estimators._maps import Maps
 from nearfield.families import FAMILIES, Family, Observations, Observed
 from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
@@ -31,9 +32,7 @@ from nearfield.importance import shuffled_losses
 from nearfield.kernels import find_kernel
 from nearfield.leaving import ALONE, LeftOut
 from nearfield.means import MEANS
-from nearfield.migration import NEWEST, migrated
-from nearfield.model_file import pack, unpack
-from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, section, write_file
+from nearfield.persistence import naming_file, read_file, write_file
 from nearfield.rows import join_equal
 from nearfield.summary import Summary, bent_line, smoothness_line
 from nearfield.validation import check_choice, checked_warp, is_int, those
@@ -45,7 +44,6 @@ DEPRECATED = "deprecated"
 """Default of arguments that are on their way out: whoever passes something else is told."""
 
 Self = TypeVar("Self", bound="GPEstimator")
-_NOT_SAVED = ("checkpoint", "cache", "verbose", "random_state", "engine", "calibrated")
 
 _locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
 _locks_lock = threading.Lock()
@@ -169,7 +167,8 @@ class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
             unit=unit, left_out=self._leaving(rows, chart), n_rows=len(X), doubted=doubted, chart=chart,
             make=table.make,
         )  # fmt: skip
-        self._places, self._clock = family.places(rows.row, observed, rows.observed), left_out.clock
+        self._places = family.places(rows.row, observed, rows.observed)
+        self._clock, self._group_labels = left_out.clock, left_out.labels
         if table.distinct is not None:
             self._places = self._places[table.distinct.own]
             fit = replace(fit, summary=replace(fit.summary, rows=len(self._places)))
@@ -178,23 +177,27 @@ class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
         self.__dict__.pop("_described", None)
         self.extra_: dict[str, Any] = {}
 
-    def _append(self, X: np.ndarray, observed: Observed, kept: np.ndarray, times: np.ndarray | None = None) -> None:
+    def _append(
+        self, X: np.ndarray, observed: Observed, kept: np.ndarray, times: np.ndarray | None = None, groups: Any = None
+    ) -> None:
         """Take validated rows, those `kept` of the rows that came, into the fit; threads wait for each other.
 
-        times: of all rows that came, where those of the fit have some.
+        times: of all rows that came, where those of the fit have some. groups: labels of them, as users give them.
         """
         with _lock_of(self):
             old, X = self._fit, self._checked_places(X)
             family = old.predictor.model.family
             observed = family.standardised(observed, self._target)
             family.check(observed)
-            rows = join_equal(family, X, observed, times=None if times is None else times[kept])
-            fit = old.extended(rows.inputs, rows.observed, len(X), rows.times)
+            known, taken = self._group_labels, old.predictor.rows.groups
+            numbers, labels = more_group_numbers(groups, kept, known, taken)
+            rows = join_equal(family, X, observed, numbers, None if times is None else times[kept])
+            fit = old.extended(rows, len(X))
             places = family.places(rows.row, observed, rows.observed) + len(old.predictor.rows.observations)
             if self._given is not None or not kept.all():
                 *before, total = self._row_numbers().tolist()
                 self._given = np.array([*before, *(total + np.flatnonzero(kept)), total + len(kept)], dtype=np.int64)
-            self._places = np.concatenate([self._places, places])
+            self._places, self._group_labels = np.concatenate([self._places, places]), labels
             self._adopt(fit)
 
     def _row_numbers(self) -> np.ndarray:
@@ -384,36 +387,7 @@ class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
 
     def _packed(self, extra: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The header and the arrays of the file."""
-        sections, arrays = pack(self._fit)
-        target, target_arrays = self._pack_target()
-        names = getattr(self, "feature_names_in_", None)
-        parameters = {name: plain(value) for name, value in self.get_params().items() if name not in _NOT_SAVED}
-        bent, features = self._bendable(), self.encoder_.feature_names
-        parameters["warp"] = bent if isinstance(bent, bool) else [features[e] for e in bent]
-        parameters["categorical_features"] = _listed(self.categorical_features)
-        parameters["coordinates"], parameters["drift"] = _listed(self.coordinates), _listed(self.drift)
-        parameters["buffer"] = listed_buffer(self.buffer)
-        likelihood = self.likelihood if self.likelihood == "auto" else self._family.likelihood  # that of the fit
-        own = {
-            "estimator": {
-                "name": type(self).__name__,
-                "parameters": {**parameters, "likelihood": likelihood, "predictive": self.summary_.predictive},
-                "columns": None if names is None else [str(name) for name in names],
-            },
-            "target": {
-                **target,
-                "names": self._target_names,
-                "weighting": list(self._weighting),
-                **self._packed_clock(),
-            },
-            "table": {**self.encoder_.to_json(), **self.__dict__.get("_described", {})},
-            "extra": {"kept": self.extra_ if extra is None else extra},
-        }
-        sections |= own
-        versioned = {name: {"version": NEWEST[name], **fields} for name, fields in sections.items()}
-        arrays |= {**target_arrays, "target.places": self._places.astype(np.int64)}
-        arrays |= {} if self._given is None else {"target.given": self._given.astype(np.int64)}
-        return {"sections": versioned}, arrays
+        return packed(self, extra)
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
@@ -435,93 +409,12 @@ class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
         return self._encoder
 
 
-def _listed(categorical: Any) -> Any:
-    """An argument that names columns as JSON knows it."""
-    if categorical is None or isinstance(categorical, str):
-        return categorical
-    if isinstance(categorical, Mapping):
-        return {key: _listed(value) for key, value in categorical.items()}
-    return [plain(key) for key in categorical]
-
-
-def restored(cls: type[Self], version: int, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
-    """The estimator from the version, header and arrays of a file."""
-    header, arrays = migrated(version, header, arrays)
-    _, own = section(header, "estimator", NEWEST["estimator"])
-    if require(own, "name", str) != cls.__name__:
-        raise ModelFileError(f"it holds a {own['name']!r}, not a {cls.__name__}")
-    given = require(own, "parameters", dict)
-    known = set(cls().get_params()) - set(_NOT_SAVED)
-    model = cls(**{name: value for name, value in given.items() if name in known})
-    fit = unpack(header, arrays)
-    family = fit.predictor.model.family
-    if family.estimator != cls.__name__ or model.likelihood not in ("auto", family.likelihood):
-        raise ModelFileError(f"its likelihood is not the {model.likelihood!r} of its parameters")
-    _restore_columns(model, header, own.get("columns"), fit.inputs.given)
-    model._places = require_array(arrays, "target.places", "int64", 1)
-    most = len(fit.predictor.rows.observations)
-    if model._places.size and not (model._places.min() >= 0 and model._places.max() < most):
-        raise ModelFileError("its array 'target.places' points outside of its rows")
-    if "target.given" in arrays:  # where some rows were left out
-        model._given = require_array(arrays, "target.given", "int64", 1)
-        if len(model._given) != len(model._places) + 1 or model._given[0] < 0 or (np.diff(model._given) <= 0).any():
-            raise ModelFileError("its array 'target.given' does not number its rows")
-    _, target = section(header, "target", NEWEST["target"])
-    names = target.get("names")
-    model._target_names = list(map(str, names)) if isinstance(names, list) else None
-    model._weighting = _unpacked_weighting(target.get("weighting", list(Weighting())))
-    model._unpack_target(target, arrays, fit)
-    model.buffer = unlisted_buffer(model.buffer)
-    model._unpack_clock(target, fit)
-    model._adopt(fit)
-    _, extra = section(header, "extra", NEWEST["extra"])
-    model.extra_ = require(extra, "kept", dict)
-    return model
-
-
-def _unpacked_weighting(packed: Any) -> Weighting:
-    """What weights are relative to, or a ModelFileError."""
-    if not (isinstance(packed, list) and len(packed) == 2 and isinstance(packed[1], bool)):
-        raise ModelFileError(f"its weighting is {packed!r}")
-    unit = packed[0]
-    if isinstance(unit, bool) or not isinstance(unit, int | float) or not 0 < unit < np.inf:
-        raise ModelFileError(f"its weights have the unit {unit!r}")
-    return Weighting(float(unit), packed[1])
-
-
-def _restore_columns(model: Any, header: dict[str, Any], names: Any, d: int) -> None:
-    """The encoder of a file, and the names of its columns, where they had any: d features in all."""
-    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise ModelFileError("its column names are no names")
-    if "table" not in header["sections"]:
-        model._encoder = TableEncoder.of_numbers([f"x{i}" for i in range(d)] if names is None else names)
-    else:
-        table = section(header, "table", NEWEST["table"])[1]
-        try:
-            model._encoder = TableEncoder.from_json(table)
-        except ValueError as error:
-            raise ModelFileError(str(error)) from error
-        if "target" in table or "targets" in table:
-            model._described = {name: value for name, value in table.items() if name not in ("format", "columns")}
-            names = [rule.name for rule in model._encoder.rules_]
-    if len(model._encoder.feature_names) != d or (names is not None and len(names) != len(model._encoder.rules_)):
-        raise ModelFileError(f"its column names do not fit its {d} columns")
-    model.n_features_in_ = len(model._encoder.rules_)
-    if names is not None:
-        model.feature_names_in_ = np.array(names, dtype=object)
-
-
 def names_of(y: Any) -> list[str] | None:
     """Names of a target, or targets, that come as a column or a table of a data frame."""
     if hasattr(y, "columns"):
         return [str(name) for name in y.columns]
     name = getattr(y, "name", None)
     return [str(name)] if isinstance(name, str) and name else None
-
-
-def plain(value: Any) -> Any:
-    """Without numpy's types, which JSON does not know."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _warn_of_spelling(old: str, new: str) -> None:

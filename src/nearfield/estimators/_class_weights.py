@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nearfield.estimators._base import plain
+from nearfield.estimators._files import plain
 from nearfield.persistence import ModelFileError
 
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nearfield.deletions import Deleted, deletions
+from nearfield.conditional.deletions import Without
+from nearfield.deletions import Deleted, deletions, moves_edge, without_exactly
 from nearfield.estimators._base import GPEstimator
 from nearfield.moments import Moments
 from nearfield.validation import is_int
@@ -26,7 +27,8 @@ class Explanation(NamedTuple):
     weights: (n, m) kriging weights: how much the neighbour's target, less the mean there, counts in the mean of the
         latent function; of classes with latent functions of their own, in that of the most probable one. NaN for none.
     changes: (n, m) what the prediction would be without that neighbour, and all copies of it, less what it is; the next
-        nearest row then takes its place, but not in a continuous neighbourhood, whose edge stays. NaN for none.
+        nearest row then takes its place. NaN for none. In a continuous neighbourhood each would also move its edge: the
+        2 m that matter most with the edge where it is are predicted without, anew, and the first m of them listed.
     rest: (n,) one less the weights of all neighbours, also of those not listed: the share of a constant mean.
     """
 
@@ -65,9 +67,16 @@ class ExplainedPredictions(GPEstimator):
             np.empty(len(X)),
         )  # fmt: skip
         numbers = self._first_numbers()
-        for block, deleted in deletions(self._fit.predictor, X, self._fit.inputs, entire=True):
+        predictor, inputs = self._fit.predictor, self._fit.inputs
+        for block, deleted in deletions(predictor, X, inputs, entire=True):
             rows = np.arange(block.start, block.stop)
-            _fill(Explanation(*(part[block] for part in found)), deleted, values, rows, numbers)
+            changes = _changes(deleted, deleted.without, values, rows)
+            listed = _largest(changes[:, : deleted.near], 2 * int(n_neighbours))
+            changes = np.take_along_axis(changes, listed, axis=1)
+            if moves_edge(predictor):
+                ids = np.take_along_axis(deleted.ids, listed, axis=1)
+                changes = _changes(deleted, without_exactly(predictor, X[block], inputs, ids), values, rows)
+            _fill(Explanation(*(part[block] for part in found)), deleted, values, rows, numbers, listed, changes)
         return found
 
     def _first_numbers(self) -> np.ndarray:
@@ -76,23 +85,49 @@ class ExplainedPredictions(GPEstimator):
         return np.asarray(self._row_numbers()[np.unique(row, return_index=True)[1]])
 
 
-def _fill(out: Explanation, deleted: Deleted, values: Values, rows: np.ndarray, numbers: np.ndarray) -> None:
-    """Write the explanation of a block, the rows of X with these numbers (b,), to its place."""
-    b, latents, m = deleted.weights.shape
-    own = values(_moments(deleted.mean, deleted.variance, deleted.quad, m), rows)
+def _explained_value(deleted: Deleted, values: Values, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What is explained at each of the rows of X with these numbers (b,), and which of the values it is (b,)."""
+    own = values(_moments(deleted.mean, deleted.variance, deleted.quad, deleted.ids.shape[1]), rows)
     which = own.argmax(axis=1)
-    mean, variance, quad = (part.transpose(0, 2, 1).reshape(b * m, latents) for part in deleted.without)
-    without = values(_moments(mean, variance, quad, m), np.repeat(rows, m)).reshape(b, m, -1)
-    each = np.arange(b)
-    out.prediction[:] = own[each, which]
-    changes = without[each, :, which] - out.prediction[:, None]
-    weights = deleted.weights[each, np.minimum(which, latents - 1)]
+    return own[np.arange(len(own)), which], which
+
+
+def _changes(deleted: Deleted, without: Without, values: Values, rows: np.ndarray) -> np.ndarray:
+    """By how much (b, c) what is explained changes without each of c rows."""
+    prediction, which = _explained_value(deleted, values, rows)
+    b, latents, c = without.mean.shape
+    mean, variance, quad = (part.transpose(0, 2, 1).reshape(b * c, latents) for part in without)
+    each = values(_moments(mean, variance, quad, deleted.ids.shape[1]), np.repeat(rows, c)).reshape(b, c, -1)
+    return np.asarray(each[np.arange(b), :, which] - prediction[:, None])
+
+
+def _largest(changes: np.ndarray, most: int) -> np.ndarray:
+    """Places (b, c) of the largest changes (b, m), the largest first, at most so many."""
+    return np.argsort(-np.abs(changes), axis=1, kind="stable")[:, :most]
+
+
+def _fill(
+    out: Explanation,
+    deleted: Deleted,
+    values: Values,
+    rows: np.ndarray,
+    numbers: np.ndarray,
+    listed: np.ndarray,
+    changes: np.ndarray,
+) -> None:
+    """Write the explanation of a block, the rows of X with these numbers (b,), to its place.
+
+    listed: (b, c) places of the neighbours that matter most; changes: (b, c) without each of these.
+    """
+    out.prediction[:], which = _explained_value(deleted, values, rows)
+    weights = deleted.weights[np.arange(len(rows)), np.minimum(which, deleted.weights.shape[1] - 1)]
     out.rest[:] = 1 - weights.sum(axis=1)
-    order = np.argsort(-np.abs(changes[:, : deleted.near]), axis=1, kind="stable")[:, : out.weights.shape[1]]
-    listed = slice(0, order.shape[1])
-    out.neighbours[:, listed] = numbers[np.take_along_axis(deleted.ids, order, axis=1)]
-    out.weights[:, listed] = np.take_along_axis(weights, order, axis=1)
-    out.changes[:, listed] = np.take_along_axis(changes, order, axis=1)
+    order = _largest(changes, out.weights.shape[1])
+    listed = np.take_along_axis(listed, order, axis=1)
+    first = slice(0, order.shape[1])
+    out.neighbours[:, first] = numbers[np.take_along_axis(deleted.ids, listed, axis=1)]
+    out.weights[:, first] = np.take_along_axis(weights, listed, axis=1)
+    out.changes[:, first] = np.take_along_axis(changes, order, axis=1)
 
 
 def _moments(mean: np.ndarray, variance: np.ndarray, quad: np.ndarray, size: int) -> Moments:

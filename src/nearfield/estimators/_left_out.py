@@ -11,7 +11,8 @@ from nearfield.column_values import Column, TableError, column_of, read_as
 from nearfield.columns import Columns
 from nearfield.coordinates import Chart
 from nearfield.encoding import TableEncoder
-from nearfield.leaving import ALONE, Buffer, Clock, LeftOut
+from nearfield.estimators._groups import group_numbers
+from nearfield.leaving import ALONE, Buffer, Clock, GroupLabels, LeftOut
 from nearfield.persistence import ModelFileError
 from nearfield.rows import Joined
 from nearfield.validation import check_choice, column_numbers, is_int
@@ -29,6 +30,7 @@ class Leaving:
     leave_out: str = "one"
     buffer: Any = None
     _clock: Clock | None = None
+    _group_labels: GroupLabels | None = None
     _fit: Any
 
     @property
@@ -59,10 +61,10 @@ class Leaving:
                     "times are the same for all rows: no row would be earlier than another. Rows of the same time are "
                     "simultaneous and do not see each other."
                 )
-        together = None if groups is None or isinstance(groups, str) else _labels(groups, kept)
         if isinstance(groups, str):
             check_choice("groups", groups, ("auto",))
-        return LeftOut(together, at, clock=clock)
+        together, labels = (None, None) if groups is None or isinstance(groups, str) else group_numbers(groups, kept)
+        return LeftOut(together, at, clock=clock, labels=labels)
 
     def _leaving(self, rows: Joined, chart: Chart | None) -> LeftOut:
         """What the joined rows are left out with."""
@@ -101,17 +103,6 @@ class Leaving:
         if kind not in _KINDS or not (column is None or isinstance(column, str)):
             raise ModelFileError("its rows have times, but it does not tell where they came from")
         self._clock = Clock(column, str(kind))
-
-
-def _labels(groups: Any, kept: np.ndarray) -> np.ndarray:
-    """Numbers (n,) of the groups of the rows `kept` among those that came."""
-    labels = np.asarray(groups)
-    if labels.shape != kept.shape:
-        raise ValueError(f"groups has shape {labels.shape}: expected {kept.shape}, a label for each row, or 'auto'.")
-    numbers = np.unique(labels[kept], return_inverse=True)[1].reshape(-1)
-    if numbers.size > 1 and numbers.max() == 0:
-        raise ValueError("groups has one label for all rows: no row would be left to predict another from.")
-    return np.asarray(numbers, dtype=np.int64)
 
 
 def _read_times(times: Any, columns: Columns, n: int) -> tuple[np.ndarray, Clock]:

@@ -90,8 +90,9 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         mapping of columns to distances, such as {"x": 10, "y": 10, "date": 30}, of dates in days: a row is hidden if it
         is inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
     continuous : whether predictions are continuous: neighbours then lose their weight towards the edge of a
-        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns,
-        unless left-out rows are predicted clearly worse; for more only where they are predicted clearly better.
+        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns
+        (longitude and latitude are two), unless left-out rows are predicted clearly worse; for more only where they are
+        predicted clearly better.
 
     Attributes
     ----------
@@ -207,21 +208,30 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
             raise ValueError(f"likelihood is {self.likelihood!r}, which is not for {classes} classes: use 'auto'.")
         return suited[0]
 
-    def update(self: Self, X: Any, y: Any, sample_weight: Any = None, *, times: Any = None) -> Self:
+    def update(self: Self, X: Any, y: Any, sample_weight: Any = None, *, times: Any = None, groups: Any = None) -> Self:
         """Append rows without training again; their labels must be among `classes_`.
 
-        times : as in `fit`, where that had some that are no column of X. Where it had groups, each new row is one.
+        times : as in `fit`, where that had some that are no column of X.
+        groups : labels (n,) as in `fit`, where that had some: rows join the group of their label, or begin a new one.
+            Without them each new row is a group of its own. They matter for what is left out, not for predictions.
         """
         check_is_fitted(self)
         columns, y, weights, kept = self._validated_rows(X, y, sample_weight, reset=False)
         labels = self._labels(y)
         observed = self._family.observe(labels, weights * self.class_weight_[labels])
         at = self._more_times(times, columns)
-        self._append(self.encoder_.encode(columns)[kept], observed, kept, at)
+        self._append(self.encoder_.encode(columns)[kept], observed, kept, at, groups)
         return self
 
     def partial_fit(
-        self: Self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, times: Any = None
+        self: Self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        times: Any = None,
+        groups: Any = None,
     ) -> Self:
         """`fit` the first time, `update` from then on: hyper-parameters and classes are those of the first rows.
 
@@ -235,7 +245,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
                 "learned from the first rows. Begin with a batch that has rows of every class."
             )
         learn = self.update if self.__sklearn_is_fitted__() else self.fit
-        return learn(X, y, sample_weight, times=times)
+        return learn(X, y, sample_weight, times=times, groups=groups)
 
     def _validated_rows(
         self, X: Any, y: Any, sample_weight: Any, reset: bool

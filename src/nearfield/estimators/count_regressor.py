@@ -73,8 +73,9 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
         mapping of columns to distances, such as {"x": 10, "y": 10, "date": 30}, of dates in days: a row is hidden if it
         is inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
     continuous : whether predictions are continuous: neighbours then lose their weight towards the edge of a
-        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns,
-        unless left-out rows are predicted clearly worse; for more only where they are predicted clearly better.
+        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns
+        (longitude and latitude are two), unless left-out rows are predicted clearly worse; for more only where they are
+        predicted clearly better.
 
     Attributes
     ----------
@@ -191,16 +192,19 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
         exposure: Any = None,
         trials: Any = None,
         times: Any = None,
+        groups: Any = None,
     ) -> Self:
         """Append rows without training again.
 
-        times : as in `fit`, where that had some that are no column of X. Where it had groups, each new row is one.
+        times : as in `fit`, where that had some that are no column of X.
+        groups : labels (n,) as in `fit`, where that had some: rows join the group of their label, or begin a new one.
+            Without them each new row is a group of its own. They matter for what is left out, not for predictions.
         """
         check_is_fitted(self)
         self._given_again(exposure, trials)
         columns, observed, kept = self._validated_rows(self._family, X, y, sample_weight, exposure, trials, reset=False)
         at = self._more_times(times, columns)
-        self._append(self.encoder_.encode(columns)[kept], observed, kept, at)
+        self._append(self.encoder_.encode(columns)[kept], observed, kept, at, groups)
         return self
 
     def partial_fit(
@@ -212,10 +216,11 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
         exposure: Any = None,
         trials: Any = None,
         times: Any = None,
+        groups: Any = None,
     ) -> Self:
         """`fit` the first time, `update` from then on: hyper-parameters are those of the first rows."""
         learn = self.update if self.__sklearn_is_fitted__() else self.fit
-        return learn(X, y, sample_weight, exposure=exposure, trials=trials, times=times)
+        return learn(X, y, sample_weight, exposure=exposure, trials=trials, times=times, groups=groups)
 
     def _validated_rows(
         self, family: Family, X: Any, y: Any, sample_weight: Any, exposure: Any, trials: Any, reset: bool

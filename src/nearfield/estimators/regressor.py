@@ -13,17 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, Self, names_of
-from nearfield.estimators._blocks import BlockAverages
 from nearfield.estimators._explain import ExplainedPredictions
 from nearfield.estimators._gradients import GradientMixin
-from nearfield.estimators._guarantee import INTERVALS, GuaranteedIntervals
 from nearfield.estimators._noise import noise_variances
+from nearfield.estimators._predictions import NumberPredictions
 from nearfield.estimators._support import Supported
 from nearfield.estimators._targets import target_numbers
 from nearfield.families import FAMILIES, Observations, names_for
 from nearfield.families.outputs import OUTPUTS
 from nearfield.fitting import Fit
-from nearfield.heads.outputs import joint_scores
 from nearfield.model_file import pack_scaling, unpack_scaling
 from nearfield.moments import Moments
 from nearfield.objectives import OBJECTIVES, ORDERINGS
@@ -42,7 +40,7 @@ class LeftOutPredictions(NamedTuple):
     residual: np.ndarray
 
 
-class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedIntervals, ExplainedPredictions, Supported):
+class GPRegressor(RegressorMixin, NumberPredictions, GradientMixin, ExplainedPredictions, Supported):
     """Gaussian-process regression from the k nearest neighbours, trained by leaving rows out.
 
     Parameters
@@ -95,8 +93,9 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         mapping of columns to distances, such as {"x": 10, "y": 10, "date": 30}, of dates in days: a row is hidden if it
         is inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
     continuous : whether predictions are continuous: neighbours then lose their weight towards the edge of a
-        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns,
-        unless left-out rows are predicted clearly worse; for more only where they are predicted clearly better.
+        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns
+        (longitude and latitude are two), unless left-out rows are predicted clearly worse; for more only where they are
+        predicted clearly better.
 
     Attributes
     ----------
@@ -235,24 +234,38 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         return self
 
     def update(
-        self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None, times: Any = None
+        self: Self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        noise_variance: Any = None,
+        times: Any = None,
+        groups: Any = None,
     ) -> Self:
         """Append rows without training again: the predictions of a model of all rows with these hyper-parameters.
 
-        times : as in `fit`, where that had some that are no column of X. Where it had groups, each new row is one.
+        times : as in `fit`, where that had some that are no column of X.
+        groups : labels (n,) as in `fit`, where that had some: rows join the group of their label, or begin a new one.
+            Without them each new row is a group of its own. They matter for what is left out, not for predictions.
         """
         check_is_fitted(self)
         columns, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
         observed, at = self._family.observe(y, weights, noise_variance=noise), self._more_times(times, columns)
-        self._append(self.encoder_.encode(columns)[kept], observed, kept, at)
+        self._append(self.encoder_.encode(columns)[kept], observed, kept, at, groups)
         return self
 
     def partial_fit(
-        self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None, times: Any = None
+        self: Self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        noise_variance: Any = None,
+        times: Any = None,
+        groups: Any = None,
     ) -> Self:
         """`fit` the first time, `update` from then on: hyper-parameters are those of the first rows."""
         learn = self.update if self.__sklearn_is_fitted__() else self.fit
-        return learn(X, y, sample_weight=sample_weight, noise_variance=noise_variance, times=times)
+        return learn(X, y, sample_weight=sample_weight, noise_variance=noise_variance, times=times, groups=groups)
 
     def _validated_rows(self, X: Any, y: Any, sample_weight: Any, noise_variance: Any, reset: bool) -> tuple[Any, ...]:
         """Columns of X, y (m,) or (m, P), weights (m,) and known noise variances like y of those kept of n rows (n,).
@@ -318,140 +331,7 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
         self._column = fields.get("column") is True
         self._target = unpack_scaling(arrays, "target", (family.latents,) if family.kind == "numbers" else ())
 
-    # --- predicting -------------------------------------------------------------------------------------------------
-
-    def predict(
-        self,
-        X: Any,
-        return_std: bool = False,
-        return_cov: bool = False,
-        uncertainty: str = "observation",
-        noise_variance: Any = None,
-    ) -> Any:
-        """Means (n,), with `return_std` also standard deviations (n,); of several outputs (n, P).
-
-        return_cov : also covariances, instead of standard deviations: of one output those between rows (n, n), for up
-            to 5,000 of them; of several outputs those between the outputs of each row (n, P, P).
-        uncertainty : "observation", of a new measurement, noise included; or "latent", of the noise-free function.
-        noise_variance : where the model was fitted with some, known noise variances of these rows in squared units of
-            the target: a number for all of them, (n,), or of several outputs (n, P). They are added to the noise that
-            was learned. Without them no known noise is assumed, with a warning; 0 says so on purpose.
-        """
-        check_is_fitted(self)
-        check_choice("uncertainty", uncertainty, ("observation", "latent"))
-        if return_std and return_cov:
-            raise ValueError("return_std and return_cov are both True: the covariances hold the standard deviations.")
-        if return_cov and not self._several_outputs:
-            return self._joint_covariance(X, uncertainty, noise_variance)
-        if not (return_std or return_cov):  # no noise is asked for, but what was given is checked
-            return self._shaped(self._located(X, uncertainty, 0.0 if noise_variance is None else noise_variance)[0])
-        loc, scale, between = self._located(X, uncertainty, noise_variance, joint=return_cov)
-        std = scale * self._head.unit_std
-        if not return_cov:
-            return self._shaped(loc), self._shaped(std)
-        assert between is not None
-        return loc, between * std[:, :, None] * std[:, None, :]
-
-    def predict_interval(
-        self,
-        X: Any,
-        coverage: float = 0.9,
-        uncertainty: str = "observation",
-        method: str = "predictive",
-        noise_variance: Any = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper ends, (n,) or (n, P), of intervals that hold the target with the probability `coverage`.
-
-        method : "predictive", the central interval of the predictive distribution, whose width follows the rows around;
-            "jackknife+" or "minmax", of one output, with a guarantee (Barber et al. 2021) instead of a distribution:
-            if training and new rows are exchangeable, a new target is inside with a probability of at least
-            1 - 2 (1 - coverage) or at least `coverage`, whatever the data and however wrong the model. "jackknife+"
-            covers about `coverage` in practice; "minmax" is wider. Both are about as wide everywhere.
-        noise_variance : known noise variances of these rows, as for `predict`; for method "predictive".
-
-        The guarantee is for hyper-parameters that did not see the training rows, as after `update`. Where they were
-        learned on these rows it is approximate: few numbers learned on many rows change little without one of them. It
-        holds on average over training sets and new rows, not at each input. It takes 1 / (1 - coverage) - 1 training
-        rows; with fewer, ends are infinite. A row of weight two counts as two. Absolute residuals are ranked, not those
-        relative to a scale of their own. Both methods have hard neighbourhoods, whatever `continuous_` says.
-        """
-        if not 0 < coverage < 1:
-            raise ValueError(f"coverage is {coverage!r}: expected a number between 0 and 1, for example 0.9.")
-        check_choice("method", method, INTERVALS)
-        if method == "predictive":
-            probabilities = [(1 - coverage) / 2, (1 + coverage) / 2]
-            quantiles = self.predict_quantiles(X, probabilities, uncertainty, noise_variance)
-            return quantiles[..., 0], quantiles[..., 1]
-        check_choice("uncertainty", uncertainty, ("observation", "latent"))
-        if uncertainty == "latent":
-            raise ValueError(
-                f"method is {method!r} and uncertainty 'latent': the guarantee is for observations, which can be left "
-                "out, not for the noise-free function. Use uncertainty='observation', or method='predictive'."
-            )
-        if noise_variance is not None:
-            raise ValueError(
-                f"method is {method!r} and noise_variance is given: the guarantee is for rows like the training rows, "
-                "whose errors are ranked with the noise that they have. Use method='predictive', or leave it out."
-            )
-        lower, upper = self._guaranteed(X, coverage, method)
-        return self._shaped(lower), self._shaped(upper)
-
-    def predict_quantiles(
-        self, X: Any, q: Any, uncertainty: str = "observation", noise_variance: Any = None
-    ) -> np.ndarray:
-        """Quantiles at the probabilities q: (n, len(q)), of outputs (n, P, len(q)); for a single q (n,) or (n, P).
-
-        noise_variance : known noise variances of these rows, as for `predict`.
-        """
-        check_choice("uncertainty", uncertainty, ("observation", "latent"))
-        probabilities = np.asarray(q, dtype=np.float64)
-        if probabilities.ndim > 1 or not ((probabilities > 0) & (probabilities < 1)).all():
-            raise ValueError(f"q is {q!r}: expected probabilities between 0 and 1, for example [0.05, 0.5, 0.95].")
-        loc, scale, _ = self._located(X, uncertainty, noise_variance)
-        unit = self._head.distribution(np.zeros(loc.shape[1:]), np.ones(loc.shape[1:]))
-        z = np.stack([unit.ppf(p) for p in np.atleast_1d(probabilities)], axis=-1)  # (q,) or (P, q)
-        found = self._shaped(loc[..., None] + scale[..., None] * z)
-        return found[..., 0] if probabilities.ndim == 0 else found
-
-    def predict_dist(self, X: Any, uncertainty: str = "observation", noise_variance: Any = None) -> Any:
-        """The predictive distributions, as one frozen scipy.stats distribution, `t` or `norm`: (n,) or (n, P).
-
-        noise_variance : known noise variances of these rows, as for `predict`.
-        """
-        check_choice("uncertainty", uncertainty, ("observation", "latent"))
-        loc, scale, _ = self._located(X, uncertainty, noise_variance)
-        return self._head.distribution(self._shaped(loc), self._shaped(scale))
-
-    def log_score(self, X: Any, y: Any, joint: bool = False, noise_variance: Any = None) -> float:
-        """Mean log predictive density of the observations y (n,), in the units of y.
-
-        Of several outputs (n, P), the mean over rows and outputs of the marginal log density, missing ones (NaN) left
-        out. joint : instead, the mean over rows of the density of all outputs together, divided by nothing. The
-        marginals are then joined by a Gaussian copula with the model's correlations.
-        noise_variance : known noise variances of these rows, as for `predict`.
-        """
-        check_is_fitted(self)
-        joint = joint and self._several_outputs
-        between: Any = None
-        if joint:
-            dist, between = self._joint(X, noise_variance)
-        else:
-            dist = self.predict_dist(X, noise_variance=noise_variance)
-        y = np.asarray(y, dtype=np.float64)
-        if y.shape != dist.mean().shape:
-            raise ValueError(f"y has shape {y.shape}: expected {dist.mean().shape}, one observation for each row of X.")
-        if y.ndim == 1 or y.shape[1] == 1:
-            refuse_missing_target(y)
-            return float(np.mean(dist.logpdf(y)))
-        if np.isinf(y).any() or np.isnan(y).all():
-            raise ValueError("y has infinite values, or none at all: finite numbers are expected, NaN where missing.")
-        return float(np.mean(joint_scores(y, dist, between)) if joint else np.nanmean(dist.logpdf(y)))
-
-    def _joint(self, X: Any, noise_variance: Any = None) -> tuple[Any, np.ndarray]:
-        """The predictive distributions (n, P) and the correlations (n, P, P) between outputs, from one sweep."""
-        loc, scale, between = self._located(X, "observation", noise_variance, joint=True)
-        assert between is not None
-        return self._head.distribution(loc, scale), between
+    # --- left-out rows ----------------------------------------------------------------------------------------------
 
     @property
     def loo_(self) -> LeftOutPredictions:
@@ -479,41 +359,10 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
             return np.asarray(scores)
         return np.asarray(np.where(there, scores, 0.0).sum(axis=1) / np.maximum(there.sum(axis=1), 1))
 
-    @property
-    def _head(self) -> Any:
-        return self._fit.predictor.head
-
-    @property
-    def _several_outputs(self) -> bool:
-        return bool(self._target.scale.ndim == 1)
-
-    def _shaped(self, values: np.ndarray) -> np.ndarray:
-        """(n, 1, ...) instead of (n, ...) where y was (n, 1)."""
-        return values[:, None] if self._column else values
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-    def _located(
-        self, X: Any, uncertainty: str, noise_variance: Any, joint: bool = False
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Centre and scale, (n,) or (n, P), of the predictions in the units of the target.
-
-        joint: also the correlations (n, P, P) between the outputs, of observations or of the latent functions.
-        """
-        X = self._inputs(X)
-        predictor, target = self._fit.predictor, self._target
-        known = self._known_noise(noise_variance, len(X), uncertainty)
-        predicted, covariance = predictor.predict(X, self._fit.inputs, covariance=joint, known=known)
-        noisy = uncertainty == "observation"
-        scale = predicted.scale if noisy else np.maximum(predicted.latent_scale, 1e-12)
-        between = None
-        if covariance is not None:
-            own = np.broadcast_to(predictor.noise(known) if noisy else 0.0, covariance.shape[:2])
-            between = self._head.correlation(covariance + own[:, :, None] * np.eye(covariance.shape[-1]))
-        return target.undo(predicted.loc), scale * target.scale, between
 
 
 def _refuse_empty(y: np.ndarray, weights: np.ndarray) -> None:
