@@ -174,3 +174,49 @@ def test_arrays_have_the_room_that_they_ask_for(tmp_path):
     assert make((0, 3), np.int64).shape == (0, 3)
     make.named("table", (5,), np.int64, fresh=True)[:] = np.arange(5)
     np.testing.assert_array_equal(make.named("table", (5,), np.int64, fresh=False), np.arange(5))
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+def test_the_command_fits_a_folder(tmp_path, brief_training, capsys):
+    from nearfield.cli import main
+
+    X, y = table()
+    folder, out = written(tmp_path / "parts", X, y), tmp_path / "model.nearfield"
+    assert main(["fit", str(folder), "--target", "height", "--out", str(out), "--k", "16", "--quiet"]) == 0
+    found = GPRegressor.load(out)
+    np.testing.assert_array_equal(found.predict(X[:20]), quick().fit(X, y).predict(X[:20]))
+    part = folder / "part-0.parquet"
+    again = tmp_path / "again.nearfield"
+    command = ["fit", str(part), "--target", "height", "--out", str(again), "--cache", str(tmp_path / "cache")]
+    assert main([*command, "--k", "16", "--task", "regression"]) == 0
+    assert "234 rows, 3 columns as 3 features" in capsys.readouterr().out
+    assert main(["evaluate", str(again), str(part)]) == 0
+    assert "RMSE" in capsys.readouterr().out.upper()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--groups", "x0"], "--groups is for tables that are read into memory"),
+        (["--target", "x1"], "--target is given 2 times"),
+        (["--task", "counts", "--exposure", "x1"], "--exposure is for tables that are read into memory"),
+    ],
+)
+def test_the_command_says_what_goes_only_with_memory(tmp_path, capsys, more, message):
+    from nearfield.cli import main
+
+    folder = written(tmp_path / "parts", *table(30))
+    assert main(["fit", str(folder), "--target", "height", "--out", str(tmp_path / "m.nearfield"), *more]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "m.nearfield").exists()
+
+
+def test_whole_numbers_need_a_task(tmp_path, capsys):
+    from nearfield.cli import main
+
+    X, y = table(60)
+    folder = written(tmp_path / "parts", X, (y > 0).astype(np.int64))
+    assert main(["fit", str(folder), "--target", "height", "--out", str(tmp_path / "m.nearfield")]) == 2
+    assert "say what they are by --task" in capsys.readouterr().err

@@ -35,6 +35,7 @@ from nearfield.cli_arguments import (
     parse_task,
     user_errors,
 )
+from nearfield.cli_large import fit_files, is_large
 from nearfield.cli_noise import NoiseVariance, noise_of, none_known
 from nearfield.cli_options import TABLES, Dates, Decimal, Encoding, Na, OddCells, Sep, TableFile, dialect_of
 from nearfield.cli_saved import SavedModel, blocks, collect_cycles
@@ -178,6 +179,14 @@ def fit(
     predictive: Annotated[str | None, typer.Option(help="calibrated, or plain: as the trained model says.")] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.", min=0)] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="File to save training to and resume it from.")] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for a Parquet file larger than memory, or a folder of them: it stays, and an interrupted fit "
+            "goes on from there. Without it a folder of files is held in temporary ones.",
+            metavar="FOLDER",
+        ),
+    ] = None,
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -207,6 +216,28 @@ def fit(
         if path is not None:
             check_apart(path, table)
             check_writable(path, tabular=False)
+    shared = {
+        "kernel": kernel,
+        "metric": metric,
+        "warp": bent_columns(warp, straight),
+        "mean": mean,
+        "drift": drift or None,
+        "coordinates": on_map,
+        "leave_out": leave_out,
+        "buffer": apart,
+        "k": neighbours,
+        "continuous": continuous,
+        "random_state": seed,
+        "checkpoint": checkpoint,
+        "verbose": False if quiet else None,
+    }
+    if is_large(table, cache):
+        others: dict[str, Any] = {"--exposure": exposure, "--trials": trials, "--outputs": outputs, "--groups": groups}
+        others |= {"--time": time, "--noise-variance": noise_variance, "--drop": drop, "--sep": sep}
+        others |= {"--decimal": decimal, "--encoding": encoding, "--na": na, "--dates": dates}
+        settings = {**shared, "predictive": predictive, "cache": cache}
+        fit_files(table, target, out, task, likelihood, settings, others, quiet)
+        return
     rows = read_table(table, dialect)
     total, places = rows.num_rows, None
     noise = noise_of(noise_variance, rows.column_names, target)
@@ -233,19 +264,7 @@ def fit(
         remarks.append(f"{total - n:,} of {total:,} rows have {which} and are left out.")
     estimator = _estimator(
         own.estimator,
-        kernel=kernel,
-        metric=metric,
-        warp=bent_columns(warp, straight),
-        mean=mean,
-        drift=drift or None,
-        coordinates=on_map,
-        leave_out=leave_out,
-        buffer=apart,
-        k=neighbours,
-        continuous=continuous,
-        random_state=seed,
-        checkpoint=checkpoint,
-        verbose=False if quiet else None,
+        **shared,
         **settings,
     )
     collect_cycles()

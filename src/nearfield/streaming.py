@@ -75,6 +75,19 @@ def streamed(
     return _Reading(files, target, Storage(cache), categorical, verbose).read()
 
 
+def target_type(path: str | os.PathLike[str], target: str) -> Any:
+    """The type of a column of numbers."""
+    files = _Files(path)
+    files.check(target)
+    return files.schema.field(target).type
+
+
+class NamedTarget(np.ndarray):
+    """A target (n,) that knows what it is called."""
+
+    name: str | None = None
+
+
 class _Files:
     """Parquet files that are one table."""
 
@@ -167,7 +180,8 @@ class _Reading:
         if done == 0:
             self._storage.require(n * (_WORK * m * dtype.itemsize + 8 + 16))
         features = self._storage.named("features", (n, m), dtype, fresh=done == 0)
-        y = self._storage.named("target", (n,), np.float64, fresh=done == 0)
+        whole = not pa.types.is_floating(self._files.schema.field(self._target).type)
+        y = self._storage.named("target", (n,), np.int64 if whole else np.float64, fresh=done == 0)
         hidden = None if self._verbose is None else not self._verbose
         with tqdm(total=n, initial=done, desc="reading", unit="row", unit_scale=True, disable=hidden) as bar:
             for number, block in enumerate(self._files.blocks([*self._names, self._target], done), 1):
@@ -180,7 +194,9 @@ class _Reading:
         if kept == 0:
             raise TableError(f"The target {self._target!r} has no value in any row.")
         columns = StreamedColumns(encoder, features[:kept], self._names, self._storage)
-        return Streamed(columns, y[:kept])
+        target = y[:kept].view(NamedTarget)
+        target.name = self._target
+        return Streamed(columns, target)
 
     def _encoder(self) -> TableEncoder:
         """What becomes of columns, learned from some of the rows."""
