@@ -85,6 +85,46 @@ def test_rows_in_boxes_are_updated_and_saved(both, brief_training, tmp_path):
     np.testing.assert_array_equal(boxed.predict(new), plain.update(*more).predict(new))
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_file_holds_the_boxes_and_can_be_mapped(both, brief_training, tmp_path, monkeypatch, mapped):
+    from nearfield import persistence
+
+    X, y = table()
+    monkeypatch.setattr(persistence, "_LEAST_MAPPED", 1)
+    _, boxed = both(lambda: GPRegressor(random_state=0, k=16), X, y)
+    with pytest.warns(UserWarning, match="training rows"):
+        boxed.save(tmp_path / "boxed.nearfield")
+    found = GPRegressor.load(tmp_path / "boxed.nearfield", mapped=mapped)
+    panels = found._fit.predictor.rows.inputs.boxes(boxed._fit.predictor.model.search_lengths).panels
+    assert (panels.base is not None and type(panels.base).__name__ == "memmap") == mapped
+    new = table(50, seed=1)[0]
+    np.testing.assert_array_equal(found.predict(new), boxed.predict(new))
+    (tmp_path / "boxed.nearfield").unlink()
+    np.testing.assert_array_equal(found.loo_.mean, boxed.loo_.mean)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "match"),
+    [
+        ("panels", lambda panels: panels[:-1], "boxes of shape"),
+        ("panels", lambda panels: np.where(panels == panels[0, 0, 0], np.inf, panels), "not finite"),
+        ("members", lambda members: np.zeros_like(members), "boxes lack rows"),
+        ("members", lambda members: members + 1, "rows that are not there"),
+        ("starts", lambda starts: starts[::-1].copy(), "boxes do not say"),
+        ("lengths", lambda lengths: -lengths, "boxes lack rows, or length scales"),
+    ],
+)
+def test_damaged_boxes_are_refused(name, change, match):
+    X = table()[0]
+    boxes = Boxes(X, find_equal_rows(X), np.ones(3))
+    again = Boxes.unpacked(boxes.packed(), boxes.centre, boxes.scale)
+    for part in ("low", "high", "leaf_low", "leaf_high"):
+        np.testing.assert_array_equal(getattr(again, part), getattr(boxes, part))
+    packed = {**boxes.packed(), name: change(boxes.packed()[name])}
+    with pytest.raises(ValueError, match=match):
+        Boxes.unpacked(packed, boxes.centre, boxes.scale)
+
+
 def test_rows_are_taken_by_number_slice_and_mask():
     X = table()[0].astype(np.float32)
     scaling = Scaling.of(X, np.ones(len(X)))

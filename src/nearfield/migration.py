@@ -2,7 +2,8 @@
 
 The section "model" had version 1 until the least noise, which no file tells, became smaller, and version 2 until
 columns could be bent: files of version 2 have no warps, and are read as they are. Version 4 has coordinates or a
-drift, version 5 continuous neighbourhoods; a model without these is still written as version 4, or 3.
+drift, version 5 continuous neighbourhoods, version 6 rows in boxes; a model without these is still written as version
+5, 4 or 3.
 
 The section "table" had version 1 until there were families with other columns beside the target than an exposure or
 trials: it had a field for each, and the numbers of a constant prediction, which the training rows tell as well. Version
@@ -35,7 +36,7 @@ _COLUMNS = {
 }
 
 
-NEWEST = {"estimator": 1, "family": 1, "model": 5, "head": 1, "summary": 1, "target": 1, "table": 3, "extra": 1}
+NEWEST = {"estimator": 1, "family": 1, "model": 6, "head": 1, "summary": 1, "target": 1, "table": 3, "extra": 1}
 """The sections that are known, with the versions in which they are written."""
 
 PLAIN_MODEL = 3
@@ -44,6 +45,10 @@ PLAIN_MODEL = 3
 
 HARD_MODEL = 4
 """The version of the section "model" without continuous neighbourhoods."""
+
+
+CONTINUOUS_MODEL = 5
+"""The version of the section "model" whose rows are not in boxes."""
 
 
 def migrated(version: int, header: Header, arrays: Arrays) -> tuple[Header, Arrays]:

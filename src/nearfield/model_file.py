@@ -31,8 +31,9 @@ from nearfield.families import Family, checked, family_named
 from nearfield.fitting import Fit
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS, Linear, Mean, find_mean
-from nearfield.migration import HARD_MODEL, NEWEST, PLAIN_MODEL
+from nearfield.migration import CONTINUOUS_MODEL, HARD_MODEL, NEWEST, PLAIN_MODEL
 from nearfield.model import Model
+from nearfield.neighbours import BoxedInputs, Boxes
 from nearfield.persistence import ModelFileError, require, require_array, section
 from nearfield.prediction import Predictor
 from nearfield.rows import Rows
@@ -65,14 +66,18 @@ def pack(fit: Fit) -> tuple[Header, Arrays]:
         **drift,
         **taper,
     }
-    described |= {} if taper else {"version": HARD_MODEL if chart or drift else PLAIN_MODEL}
+    boxed = isinstance(rows.inputs, BoxedInputs)
+    if not boxed:  # each version is read by all that know of what there is
+        described["version"] = CONTINUOUS_MODEL if taper else HARD_MODEL if chart or drift else PLAIN_MODEL
     sections = {
         "family": {"name": model.family.name, **model.family.described()},
         "model": described,
         "head": head,
         "summary": fit.summary.as_dict(),
     }
-    arrays = {"rows.inputs": np.asarray(rows.inputs), "rows.state": rows.state}
+    held = rows.inputs.packed() if isinstance(rows.inputs, BoxedInputs) else {"inputs": rows.inputs}
+    arrays = {f"{'boxes' if boxed else 'rows'}.{name}": np.asarray(values) for name, values in held.items()}
+    arrays["rows.state"] = rows.state
     arrays |= {f"observed.{name}": values for name, values in rows.observed.items()}
     hiding = {"groups": rows.groups, "times": rows.times, "buffer": rows.buffer}
     arrays |= {f"rows.{name}": values for name, values in hiding.items() if values is not None}
@@ -146,7 +151,7 @@ def _family(fields: Header) -> Family:
 
 
 def _rows(arrays: Arrays, family: Family) -> Rows:
-    inputs, state = _array(arrays, "rows.inputs", None), _array(arrays, "rows.state", None)
+    inputs, state = _held(arrays), _array(arrays, "rows.state", None)
     if 0 in inputs.shape:
         raise ModelFileError(f"its rows have shape {inputs.shape}; at least one row and one column are needed")
     n = len(inputs)
@@ -162,6 +167,21 @@ def _rows(arrays: Arrays, family: Family) -> Rows:
         inputs, observed, state, family.observations(observed), _groups(arrays, n),
         times=times, buffer=_buffer(arrays, inputs.shape[1]),
     )  # fmt: skip
+
+
+def _held(arrays: Arrays) -> np.ndarray | BoxedInputs:
+    """Standardised inputs (n, d): an array, or boxes of rows as they came."""
+    if "boxes.panels" not in arrays:
+        return _array(arrays, "rows.inputs", None)
+    own = _named(arrays, "boxes")
+    dtype = "float32" if own["panels"].dtype == np.float32 else "float64"
+    parts = {"panels": (dtype, 3), "members": ("int64", 1), "starts": ("int64", 1), "lengths": ("float64", 1)}
+    found = {name: require_array(arrays, f"boxes.{name}", *kind) for name, kind in parts.items()}
+    scaling = unpack_scaling(arrays, "inputs", found["panels"].shape[1:2])
+    try:
+        return BoxedInputs(Boxes.unpacked(found, scaling.centre, scaling.scale))
+    except ValueError as error:
+        raise ModelFileError(f"its {error}") from error
 
 
 def _groups(arrays: Arrays, n: int) -> np.ndarray | None:

@@ -16,9 +16,11 @@ Files are written in version 3 of the record; versions 2 and 3 are read, and dif
 is for the reader of the header to know. A header of version 3 has ``sections``, each with a version of its own, so that
 one part of a model can change without the others (:func:`section`).
 
-The format is read and written here and not by the safetensors package. Its reader maps the file into memory, where a
-file that shrinks meanwhile kills the process (SIGBUS); its writer, depending on the version, renames a file of mode
-0600 over whatever has the name, devices included, and loses the error number. The tests compare the two.
+The format is read and written here and not by the safetensors package. Its reader maps every file into memory, where
+one that shrinks meanwhile kills the process (SIGBUS): here only files too large to be read whole are mapped, after all
+of their checksums were found right, and the writer never changes a file in place. Its writer, depending on the version,
+renames a file of mode 0600 over whatever has the name, devices included, and loses the error number. The tests compare
+the two.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import json
 import math
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
@@ -55,6 +58,8 @@ FORMAT_VERSION = 3
 READABLE = (2, 3)
 MAX_HEADER_BYTES = 16_000_000  # parsed JSON takes many times its length in memory
 MAX_DIMENSIONS = 64  # numpy allows no more
+MAPPED_BYTES = 2**30  # of arrays: from so many on, large ones stay in the file
+_LEAST_MAPPED, _HASHED = 2**20, 2**24  # bytes of an array that stays there; bytes at a time
 
 _CODES = {"float64": "F64", "float32": "F32", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL"}
 _METADATA, _FORMAT = "__metadata__", "nearfield"
@@ -137,15 +142,21 @@ class ModelReader:
                 raise _damaged(f"the arrays it holds ({short(sorted(table))}) are not those it lists")
             if data_start + data_size != size:
                 raise _damaged(f"it should have {data_start + data_size} bytes and has {size}")
-            self._data_start, self.version, self.header = data_start, record["version"], record["header"]
+            self._data_start, self._data_size = data_start, data_size
+            self.version, self.header = record["version"], record["header"]
             until_checked.pop_all()
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by name: ordinary, writable and independent of the file."""
+    def arrays(self, mapped: bool | None = None) -> dict[str, np.ndarray]:
+        """The arrays by name: ordinary, writable and independent of the file.
+
+        mapped: whether those of a megabyte or more stay in the file, which is read where they are used; what is written
+        to them is not written to it. None: in files of a gigabyte or more.
+        """
+        large = self._data_size >= MAPPED_BYTES if mapped is None else mapped
         with self._explained():
             self._file.seek(self._data_start)
             # The arrays follow each other in the order of their places, so this reads the file from front to back.
-            return {key: _read_array(self._file, key, self._tensors[key]) for key in _layout(self._tensors)[0]}
+            return {key: _read_array(self._file, key, self._tensors[key], large) for key in _layout(self._tensors)[0]}
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -159,10 +170,10 @@ class ModelReader:
         self._file.close()
 
 
-def read_file(path: Path) -> tuple[int, dict[str, Any], dict[str, np.ndarray]]:
+def read_file(path: Path, mapped: bool | None = None) -> tuple[int, dict[str, Any], dict[str, np.ndarray]]:
     """Version, header and arrays of a file; see :class:`ModelReader`."""
     with ModelReader(path) as file:
-        return file.version, file.header, file.arrays()
+        return file.version, file.header, file.arrays(mapped)
 
 
 def require(header: Mapping[str, Any], key: str, kind: type[T]) -> T:
@@ -368,9 +379,31 @@ def _check_tensor(key: str, tensor: Any) -> None:
         raise wrong
 
 
-def _read_array(file: BufferedReader, key: str, tensor: Mapping[str, Any]) -> np.ndarray:
+def _mapped_array(file: BufferedReader, key: str, tensor: Mapping[str, Any]) -> np.ndarray:
+    """The same without memory for it, but for what is in use: the file is mapped, once its checksum is found right."""
+    start, digest = file.tell(), hashlib.sha256()
+    left = math.prod(tensor["shape"]) * np.dtype(tensor["dtype"]).itemsize
+    while left > 0:
+        piece = file.read(min(left, _HASHED))
+        if not piece:
+            raise _damaged(f"it ends within its array {short(key)}")
+        digest.update(piece)
+        left -= len(piece)
+    if digest.hexdigest() != tensor["sha256"]:
+        raise _damaged(f"its array {short(key)} does not match its checksum")
+    end, shape = file.tell(), tuple(tensor["shape"])
+    found = np.memmap(file, dtype=tensor["dtype"], mode="c", offset=start, shape=shape).view(np.ndarray)
+    file.seek(end)
+    if found.dtype == np.bool_ and found.view(np.uint8).max(initial=0) > 1:
+        raise _damaged(f"its array {short(key)} has entries that are not booleans")
+    return found
+
+
+def _read_array(file: BufferedReader, key: str, tensor: Mapping[str, Any], mapped: bool) -> np.ndarray:
     """The array at the file's position, in the byte order of this machine; the file was found to be large enough."""
     dtype = np.dtype(tensor["dtype"])
+    if mapped and sys.byteorder == "little" and math.prod(tensor["shape"]) * dtype.itemsize >= _LEAST_MAPPED:
+        return _mapped_array(file, key, tensor)
     try:
         array = np.empty(tensor["shape"], dtype.newbyteorder("<"))
     except (MemoryError, ValueError) as error:  # numpy also limits the shape of empty arrays

@@ -390,12 +390,15 @@ class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
         return packed(self, extra)
 
     @classmethod
-    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+    def load(cls: type[Self], path: str | os.PathLike[str], mapped: bool | None = None) -> Self:
         """Read a model that `save` or `nearfield fit` wrote, also with an earlier version.
+
+        mapped: whether the rows stay in the file and are read where they are needed, so that a model larger than memory
+        predicts; the file must stay. None: where it has a gigabyte or more.
 
         Runs no code from the file; anything wrong with it gives a ModelFileError.
         """
-        version, header, arrays = read_file(path)
+        version, header, arrays = read_file(path, mapped)
         with naming_file(path):
             return restored(cls, version, header, arrays)
 

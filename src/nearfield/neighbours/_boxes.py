@@ -88,27 +88,44 @@ def _part(points, order, start, stop, middle, column):
 
 
 @compiled()
-def fill_leaves(points, depth, centre, scale, panels, low, high, leaf_low, leaf_high, begin, end):
-    """Fill panels (leaves, d, LEAF64), leaf_low, leaf_high (blocks, d, BLOCK) and low, high of the blocks begin .. end.
+def fill_leaves(points, depth, panels, begin, end):
+    """Fill the panels (leaves, d, LEAF64) of the leaves begin .. end; NaN behind the last point of a leaf.
 
-    points (m, d) in the order of the leaves; NaN behind the last of a leaf. Boxes are those of standardised columns.
+    points (m, d) in the order of the 2**depth leaves.
     """
     m, d = points.shape
+    for leaf in range(begin, end):
+        start, stop = (m * leaf) >> depth, (m * (leaf + 1)) >> depth
+        panels[leaf] = np.nan
+        for j in range(d):
+            for i in range(start, stop):
+                panels[leaf, j, i - start] = points[i, j]
+
+
+@compiled()
+def bound_leaves(m, panels, depth, centre, scale, low, high, leaf_low, leaf_high, begin, end):
+    """Fill leaf_low, leaf_high (blocks, d, BLOCK) and low, high of the blocks begin .. end from the panels.
+
+    Whether all numbers that should be there are finite.
+    """
+    right = True
     for block in range(begin, end):
         node = (1 << depth) - 1 + block
         low[node], high[node] = np.inf, -np.inf
         for place in range(BLOCK):
             leaf = block * BLOCK + place
-            start, stop = (m * leaf) >> (depth + BLOCK_DEPTH), (m * (leaf + 1)) >> (depth + BLOCK_DEPTH)
-            panels[leaf] = np.nan
-            for j in range(d):
+            count = ((m * (leaf + 1)) >> (depth + BLOCK_DEPTH)) - ((m * leaf) >> (depth + BLOCK_DEPTH))
+            for j in range(panels.shape[1]):
                 least, most = np.inf, -np.inf
-                for i in range(start, stop):
-                    panels[leaf, j, i - start] = points[i, j]
-                    least, most = min(least, points[i, j]), max(most, points[i, j])
+                for c in range(LEAF64):
+                    x = panels[leaf, j, c]
+                    right &= np.isfinite(x) if c < count else np.isnan(x)
+                    if c < count:
+                        least, most = min(least, x), max(most, x)
                 least, most = (least - centre[j]) / scale[j], (most - centre[j]) / scale[j]
                 leaf_low[block, j, place], leaf_high[block, j, place] = least, most
                 low[node, j], high[node, j] = min(low[node, j], least), max(high[node, j], most)
+    return right
 
 
 @compiled()

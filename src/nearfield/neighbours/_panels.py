@@ -24,7 +24,7 @@ from nearfield._simd import REGISTER_BITS
 QUERIES = 6  # that share a panel
 PANEL32 = 2 * REGISTER_BITS // 32  # points to a panel of float32
 PANEL64 = 2 * REGISTER_BITS // 64  # the same of float64
-LEAF64 = 4 * REGISTER_BITS // 64  # the same for a single query
+LEAF64 = 32  # the same for a single query, on every machine: boxes are written to files
 EIGHT = 8  # points whose distances are computed together where they lie apart
 WIDE32 = 64  # points to a wide panel of float32: the bits of a mask
 

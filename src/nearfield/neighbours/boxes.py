@@ -73,7 +73,7 @@ class Boxes:
         """Put points (m, d), which are lost, into boxes; `equal` says which rows (n,) they are."""
         self.lengths, self._make = lengths, make
         m, d = points.shape
-        self.depth = depth = max(0, math.ceil(math.log2(m / (LEAF64 * BLOCK))))
+        self.depth = depth = _depth(m)
         order = make((m,), np.int64)
         order[:] = np.arange(m)
         whole, widths = depth + BLOCK_DEPTH, lengths * self.scale
@@ -81,20 +81,10 @@ class Boxes:
         for above in range(level):  # the first cuts, of many rows each, one level at a time
             in_threads(partial(_boxes.split, points, order, widths, above, above + 1), 1 << above, 1)
         in_threads(partial(_boxes.split, points, order, widths, level, whole), 1 << level, 1, 1)
-        blocks, nodes = 1 << depth, (2 << depth) - 1
-        self.panels = make((blocks * BLOCK, d, LEAF64), points.dtype)
-        self.low, self.high = np.empty((nodes, d)), np.empty((nodes, d))
-        self.leaf_low, self.leaf_high = np.empty((blocks, d, BLOCK)), np.empty((blocks, d, BLOCK))
-        in_threads(
-            lambda a, b: _boxes.fill_leaves(
-                points, depth, self.centre, self.scale, self.panels, self.low, self.high, self.leaf_low,
-                self.leaf_high, a, b,
-            ),
-            blocks, smallest=16,
-        )  # fmt: skip
-        _boxes.join_boxes(self.low, self.high)
-        n = len(equal.members)
-        self.m, self.starts = m, np.zeros(0, dtype=np.int64)
+        self.panels = make((BLOCK << depth, d, LEAF64), points.dtype)
+        in_threads(partial(_boxes.fill_leaves, points, whole, self.panels), len(self.panels), smallest=256)
+        self.m, self.starts, n = m, np.zeros(0, dtype=np.int64), len(equal.members)
+        self._bounded()
         if m == n:
             order[:] = equal.first[order]
             self.members = order
@@ -104,6 +94,52 @@ class Boxes:
         within = np.arange(n) - np.repeat(self.starts[:-1], counts)
         self.members = make((n,), np.int64)
         self.members[:] = equal.members[np.repeat(equal.starts[:-1][order], counts) + within]
+
+    def packed(self) -> dict[str, np.ndarray]:
+        """Arrays from which `unpacked` has the same boxes."""
+        return {"panels": self.panels, "members": self.members, "starts": self.starts, "lengths": self.lengths}
+
+    @classmethod
+    def unpacked(cls, arrays: dict[str, np.ndarray], centre: Float64, scale: Float64) -> Boxes:
+        """Boxes from what `packed` gave, or a ValueError that says what makes no sense."""
+        panels, members, starts = arrays["panels"], arrays["members"], arrays["starts"]
+        found = object.__new__(cls)
+        found.centre, found.scale, found.lengths, found._make = centre, scale, arrays["lengths"], np.empty
+        found.panels, found.members, found.starts = panels, members, starts
+        n = len(members)
+        found.m = m = len(starts) - 1 if starts.size else n
+        d = len(centre)
+        depth = found.depth = _depth(m) if m > 0 else 0
+        if m < 1 or panels.shape != (BLOCK << depth, d, LEAF64) or found.lengths.shape != (d,):
+            raise ValueError(f"boxes of shape {panels.shape} do not hold {m} points of {d} columns")
+        if starts.size and (starts[0] != 0 or starts[-1] != n or (np.diff(starts) < 1).any()):
+            raise ValueError("boxes do not say which rows their points are")
+        there = np.zeros(n, dtype=np.bool_)
+        if members.min() < 0 or members.max() >= n:
+            raise ValueError("boxes have rows that are not there")
+        there[members] = True
+        if not (there.all() and (found.lengths > 0).all() and np.isfinite(found.lengths).all()):
+            raise ValueError("boxes lack rows, or length scales")
+        if not found._bounded():
+            raise ValueError("boxes have numbers that are not finite")
+        return found
+
+    def _bounded(self) -> bool:
+        """Find the bounds of all boxes; whether all numbers are finite."""
+        blocks, nodes, d = 1 << self.depth, (2 << self.depth) - 1, self.panels.shape[1]
+        self.low, self.high = np.empty((nodes, d)), np.empty((nodes, d))
+        self.leaf_low, self.leaf_high = np.empty((blocks, d, BLOCK)), np.empty((blocks, d, BLOCK))
+        right = np.zeros(blocks, dtype=np.bool_)
+
+        def bound(start: int, stop: int) -> None:
+            right[start:stop] = _boxes.bound_leaves(
+                self.m, self.panels, self.depth, self.centre, self.scale, self.low, self.high, self.leaf_low,
+                self.leaf_high, start, stop,
+            )  # fmt: skip
+
+        in_threads(bound, blocks, smallest=16)
+        _boxes.join_boxes(self.low, self.high)
+        return bool(right.all())
 
     def cut_anew(self, lengths: Float64) -> Boxes:
         """The same rows in boxes that are in good shape under other lengths (d,)."""
@@ -148,6 +184,11 @@ class Boxes:
         wide = self.high[0] > self.low[0]
         stretched = (lengths / self.lengths)[wide]
         return bool(stretched.size == 0 or stretched.max() <= _STRETCHED * stretched.min())
+
+
+def _depth(m: int) -> int:
+    """Levels of nodes above the blocks of m points."""
+    return max(0, math.ceil(math.log2(m / (LEAF64 * BLOCK))))
 
 
 class BoxIndex:
@@ -291,6 +332,10 @@ class BoxedInputs:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return self[:].astype(np.float64 if dtype is None else dtype, copy=False)
+
+    def packed(self) -> dict[str, np.ndarray]:
+        """Arrays of the boxes, see `Boxes.unpacked`."""
+        return self._boxes.packed()
 
     @property
     def bounds(self) -> tuple[Float64, Float64]:
