@@ -103,6 +103,16 @@ class Fit:
         summary = replace(s, rows=s.rows + n_rows, appended=s.appended + n_rows)
         return Fit(self.predictor.extended(more), self.inputs, summary)
 
+    def reduced(self, weights: np.ndarray, k: int | str, rows: int, appended: int) -> Fit:
+        """The fit with observations that count as often as weights (u,) say; nothing is learned.
+
+        k: as asked for. rows, appended: how many rows are left as they were given, and of those that came later.
+        """
+        s, left = self.summary, int(np.unique(self.predictor.rows.observations.row[weights > 0]).size)
+        predictor = self.predictor.reduced(weights, _settling_k(left, k))
+        summary = replace(s, rows=rows, appended=appended, forgotten=s.forgotten + s.rows - rows)
+        return Fit(predictor, self.inputs, summary)
+
 
 @dataclass(frozen=True)
 class Watch:
@@ -319,12 +329,11 @@ class _Learner:
             settings, n, family.patient, matrix_rows, family.own_factors, _exactly(model, self.rows, settings)
         )
         model, rows, progress = self._trained(model, schedule, name)
-        sweeper, k = Sweeper(model, rows), settings.k
+        sweeper = Sweeper(model, rows)
         if self.near_copies and bool(model.noise.any()):
             self.near_copies = False  # said once
             _warn_of_copies(sweeper)
-        few = n if n <= EXACT_ROWS else _SETTLING_K
-        state, _ = sweeper.settled(min(few, k) if isinstance(k, int) else few)
+        state, _ = sweeper.settled(_settling_k(n, settings.k))
         return _Trained(model, sweeper.with_state(state), progress, schedule.most_steps)
 
     def _calibrated(self, trained: _Trained, sample: np.ndarray, counted: np.ndarray) -> Calibrated:
@@ -367,6 +376,12 @@ class _Learner:
 
             progress = train(run, schedule, after_refresh)
         return run.model, run.rows, progress
+
+
+def _settling_k(n: int, k: int | str) -> int:
+    """Neighbours from which the site state of n rows is found, where k are asked for."""
+    few = n if n <= EXACT_ROWS else _SETTLING_K
+    return min(few, k) if isinstance(k, int) else few
 
 
 def _warps(rows: Rows, warp: bool | tuple[int, ...]) -> Warps:

@@ -37,6 +37,7 @@ class Summary:
     sill: str = ""
     leaving: str = ""
     neighbourhoods: str = ""  # "continuous", or nothing
+    forgotten: int = 0  # rows that were there and are no more
 
     def as_dict(self) -> dict[str, object]:
         """Plain numbers and strings."""
@@ -49,6 +50,7 @@ class Summary:
         scores = ", ".join(f"{label} {self.left_out[name]:.4g}" for name, label in _LABELS if name in self.left_out)
         covered = [f"{100 * self.left_out[name]:.1f}" for name in _COVERAGES if name in self.left_out]
         appended = f" ({self.appended:,} of them appended later)" if self.appended else ""
+        appended += f" ({self.forgotten:,} others were forgotten)" if self.forgotten else ""
         edges = f", {self.neighbourhoods} neighbourhoods" if self.neighbourhoods else ""
         lines = [
             f"{self.rows:,} rows{appended}, {self.columns} columns, kernel {self.kernel}, {self.mean} mean, "

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -22,10 +23,12 @@ from nearfield.coordinates import Chart
 from nearfield.encoding import TableEncoder, columns_of
 from nearfield.encoding_race import best_encoding, few_levels_apart
 from nearfield.estimators._copies import CountedCopies, TrainingTable
+from nearfield.estimators._forgetting import asked_rows, shares, weights_left
 from nearfield.estimators._left_out import listed_buffer, unlisted_buffer
 from nearfield.estimators._maps import Maps
 from nearfield.families import FAMILIES, Family, Observations, Observed
 from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
+from nearfield.growing import Growing, followed_by
 from nearfield.importance import shuffled_losses
 from nearfield.kernels import find_kernel
 from nearfield.leaving import ALONE, LeftOut
@@ -33,6 +36,7 @@ from nearfield.means import MEANS
 from nearfield.migration import NEWEST, migrated
 from nearfield.model_file import pack, unpack
 from nearfield.persistence import ModelFileError, naming_file, read_file, require, require_array, section, write_file
+from nearfield.prediction import Predictor
 from nearfield.rows import join_equal
 from nearfield.summary import Summary, bent_line, smoothness_line
 from nearfield.validation import check_choice, checked_warp, is_int
@@ -45,6 +49,9 @@ DEPRECATED = "deprecated"
 
 Self = TypeVar("Self", bound="GPEstimator")
 _NOT_SAVED = ("checkpoint", "verbose", "random_state", "engine", "calibrated")
+
+_FOUND_LATER = ("_loo", "_importances", "_left_out_errors", "_summary", "_class_counts")
+"""Attributes that depend on all rows, which are found when they are asked for."""
 
 _locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
 _locks_lock = threading.Lock()
@@ -94,7 +101,10 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
     random_state: int | np.random.RandomState | None
     _fit: Fit
     _places: np.ndarray  # (n,) the observation that each training row became
-    _given: np.ndarray | None = None  # (n + 1,) numbers of these as the user gave rows, and of all; None: 0 to n
+    _numbers: np.ndarray | None = None  # (n,) numbers of these as the user gave rows; None: 0 to n - 1
+    _came: int = 0  # how many rows the user gave, where they have numbers
+    _shares: np.ndarray | None = None  # (n,) how much each counts in its observation; None: once
+    _rooms: Mapping[str, Growing] = MappingProxyType({})  # for more of the arrays of training rows
     _target: Any  # Scaling of a target that is standardised, else None
     _target_names: list[str] | None = None  # of the columns of y, where it had names
     _first_row: int = 0  # number of the first row in messages
@@ -170,7 +180,11 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         if table.distinct is not None:
             self._places = self._places[table.distinct.own]
             fit = replace(fit, summary=replace(fit.summary, rows=len(self._places)))
-        self._given = None if kept.all() else np.append(np.flatnonzero(kept), len(kept))
+        counts, copied = family.weight(observed), table.distinct is not None
+        weights = fit.predictor.rows.observations.weights
+        self._shares = shares(self._places, counts, weights, table.auto, copied)
+        self._rooms = {}
+        self._numbers, self._came = (None, 0) if kept.all() else (np.flatnonzero(kept), len(kept))
         self._adopt(fit)
         self.__dict__.pop("_described", None)
         self.extra_: dict[str, Any] = {}
@@ -188,25 +202,75 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
             rows = join_equal(family, X, observed, times=None if times is None else times[kept])
             fit = old.extended(rows.inputs, rows.observed, len(X), rows.times)
             places = family.places(rows.row, observed, rows.observed) + len(old.predictor.rows.observations)
-            if self._given is not None or not kept.all():
-                *before, total = self._row_numbers().tolist()
-                self._given = np.array([*before, *(total + np.flatnonzero(kept)), total + len(kept)], dtype=np.int64)
-            self._places = np.concatenate([self._places, places])
+            more, counts = {"_places": (self._places, places)}, family.weight(observed)
+            if self._shares is not None or not (counts == 1).all():
+                own = np.ones(len(self._places)) if self._shares is None else self._shares
+                more["_shares"] = own, counts
+            if self._numbers is not None or not kept.all():
+                numbers, came = self._row_numbers()
+                more["_numbers"], self._came = (numbers, came + np.flatnonzero(kept)), came + len(kept)
+            rooms = {name: followed_by(self._rooms, name, *both) for name, both in more.items()}
+            self.__dict__.update({name: grown.values for name, grown in rooms.items()}, _rooms=rooms)
             self._adopt(fit)
 
-    def _row_numbers(self) -> np.ndarray:
-        """Numbers (n + 1,) of the training rows as the user gave rows, from 0, and how many came in all."""
-        return np.arange(len(self._places) + 1) if self._given is None else self._given
+    def forget(self: Self, ids: Any) -> Self:
+        """Remove training rows for good, without training again, and predict as a model of the others does.
+
+        ids : numbers of rows in the order in which `fit` and `update` were given them, from 0, as `explain` has them
+            and as `loo_` does where every row counted; or a mask of all rows that were given. A number that comes
+            twice counts once. The rows that are left close ranks, as in a table from which rows were dropped.
+
+        Predictions are exactly those of a model of the remaining rows with these hyper-parameters: where observations
+        have site state (labels, counts, Student-t noise), all of it settles anew. Equal rows that were counted together
+        lose as much as the row counted. Neither the model nor a file that is saved from now on has the rows, and no
+        bend has a corner at a value that only they had. What was learned from all rows stays: scaling, length scales,
+        the head, medians, names of levels and their means; only a new fit forgets what these owe to single rows. Copies
+        of the model and files of before keep the rows: delete them, too.
+        """
+        check_is_fitted(self)
+        with _lock_of(self):
+            old, (numbers, came) = self._fit, self._row_numbers()
+            gone = asked_rows(ids, came)
+            kept = ~gone[numbers]
+            if not kept.any():
+                raise ValueError(
+                    f"ids has all {len(kept):,} training rows: a model needs at least one. Nothing was forgotten; "
+                    "delete the model instead."
+                )
+            observations, s = old.predictor.rows.observations, old.summary
+            weights, fit = weights_left(self._places, self._shares, kept, observations.weights), old
+            if not kept.all():
+                later = int(kept[len(kept) - s.appended :].sum())
+                fit = old.reduced(weights, plain(self.k), int(kept.sum()), later)
+            numbers, came = (np.cumsum(~gone) - 1)[numbers[kept]], int((~gone).sum())
+            self._places = (np.cumsum(weights > 0) - 1)[self._places[kept]]
+            self._shares = None if self._shares is None else self._shares[kept]
+            self._numbers, self._came = (None, 0) if len(numbers) == came else (numbers, came)
+            self._rooms = {}
+            self._adopt(fit)
+        return self
+
+    def _row_numbers(self) -> tuple[np.ndarray, int]:
+        """Numbers (n,) of the training rows as the user gave rows, from 0, and how many came in all."""
+        n = len(self._places)
+        return (np.arange(n), n) if self._numbers is None else (self._numbers, self._came)
 
     def _renumber(self, numbers: np.ndarray, total: int) -> None:
         """Rows were given that are the ones with these numbers (m,) among `total`."""
-        self._given = np.append(numbers[self._row_numbers()[:-1]], total)
+        self._numbers, self._came = numbers[self._row_numbers()[0]], total
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: never a model in the middle of an update."""
         with _lock_of(self):
             state: dict[str, Any] = dict(super().__getstate__())
+            state.pop("_rooms", None)
             return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        given = self.__dict__.pop("_given", None)  # of a model that was pickled by an earlier version
+        if given is not None:
+            self._numbers, self._came = given[:-1], int(given[-1])
 
     def _left_out(self, compute: Callable[[], Any], name: str = "_loo") -> Any:
         """What `compute` makes of the left-out rows, kept under a name, once for each fit; `update` waits for it."""
@@ -314,29 +378,40 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         return tags
 
     def _adopt(self, fit: Fit) -> None:
-        """Take over a fit: set everything that depends on it."""
+        """Take over a fit: set what depends on it, but for what takes time for each row and is found when asked for."""
+        before = self.__dict__.get("_fit", fit)
         self._fit = fit
-        for name in ("_loo", "_importances", "_left_out_errors"):
+        for name in _FOUND_LATER:
             self.__dict__.pop(name, None)
         self.k_: int = fit.predictor.k
-        self.continuous_: bool = fit.predictor.taper is not None
         self.n_rows_: int = len(self._places)
         model = fit.predictor.model
+        if before is not fit and _same_but_for_rows(before.predictor, fit.predictor):
+            return
+        self.continuous_: bool = fit.predictor.taper is not None
         self.length_scales_: np.ndarray = np.exp(model.parameters["log_lengths"]) * fit.inputs.scale
         lengths = model.search_lengths
         self.smoothness_: dict[str, float] | None = model.covariance.smoothness(model.parameters)
         self.bends_: np.ndarray = model.covariance.shares(model.parameters)
-        names = self._mapped_names()
         relevance = np.where(fit.inputs.scale == IGNORED, 0.0, 1 / lengths)
-        self.feature_relevance_: dict[str, float] = dict(zip(names, relevance.tolist(), strict=True))
-        self.summary_: Summary = replace(
-            fit.summary,
+        self.feature_relevance_: dict[str, float] = dict(zip(self._mapped_names(), relevance.tolist(), strict=True))
+        self._adopt_learned(fit)
+
+    @property
+    def summary_(self) -> Summary:
+        """What the fit did and how well it predicts rows left out."""
+        check_is_fitted(self)
+        found: Summary = self._left_out(self._summarised, "_summary")
+        return found
+
+    def _summarised(self) -> Summary:
+        return replace(
+            self._fit.summary,
             smoothness=smoothness_line(self.smoothness_),
-            bent=bent_line(self.bends_, names),
+            bent=bent_line(self.bends_, self._mapped_names()),
             axes=self._axes_line(),
             sill=self._sill_line(),
         )
-        self._adopt_learned(fit)
 
     def _adopt_learned(self, fit: Fit) -> None:
         """What the family learned, as attributes: those of an earlier fit go, those that all families have stay."""
@@ -404,7 +479,9 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         sections |= own
         versioned = {name: {"version": NEWEST[name], **fields} for name, fields in sections.items()}
         arrays |= {**target_arrays, "target.places": self._places.astype(np.int64)}
-        arrays |= {} if self._given is None else {"target.given": self._given.astype(np.int64)}
+        arrays |= {} if self._shares is None else {"target.shares": self._shares}
+        if self._numbers is not None:
+            arrays["target.given"] = np.append(self._numbers, self._came).astype(np.int64)
         return {"sections": versioned}, arrays
 
     @classmethod
@@ -425,6 +502,10 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
             names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self._fit.inputs.given)])
             self._encoder = TableEncoder.of_numbers(names)
         return self._encoder
+
+
+def _same_but_for_rows(one: Predictor, other: Predictor) -> bool:
+    return one.model is other.model and one.head is other.head and one.taper is other.taper
 
 
 def _listed(categorical: Any) -> Any:
@@ -454,10 +535,15 @@ def restored(cls: type[Self], version: int, header: dict[str, Any], arrays: dict
     most = len(fit.predictor.rows.observations)
     if model._places.size and not (model._places.min() >= 0 and model._places.max() < most):
         raise ModelFileError("its array 'target.places' points outside of its rows")
+    if "target.shares" in arrays:  # where rows do not count once each
+        model._shares = require_array(arrays, "target.shares", "float64", 1)
+        if model._shares.shape != model._places.shape or not (model._shares >= 0).all():
+            raise ModelFileError("its array 'target.shares' does not say how much each row counts")
     if "target.given" in arrays:  # where some rows were left out
-        model._given = require_array(arrays, "target.given", "int64", 1)
-        if len(model._given) != len(model._places) + 1 or model._given[0] < 0 or (np.diff(model._given) <= 0).any():
+        numbers = require_array(arrays, "target.given", "int64", 1)
+        if len(numbers) != len(model._places) + 1 or numbers[0] < 0 or (np.diff(numbers) <= 0).any():
             raise ModelFileError("its array 'target.given' does not number its rows")
+        model._numbers, model._came = numbers[:-1], int(numbers[-1])
     _, target = section(header, "target", NEWEST["target"])
     names = target.get("names")
     model._target_names = list(map(str, names)) if isinstance(names, list) else None

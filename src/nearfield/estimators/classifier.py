@@ -254,13 +254,24 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
             )
         return places
 
-    def _adopt(self, fit: Fit) -> None:
-        super()._adopt(fit)
-        seen = fit.predictor.rows.observations
+    @property
+    def class_counts_(self) -> np.ndarray:
+        """How often each class was seen, (K,)."""
+        check_is_fitted(self)
+        found: np.ndarray = self._left_out(self._counted_classes, "_class_counts")
+        return found
+
+    @property
+    def class_shares_(self) -> np.ndarray:
+        """In which share of the rows, (K,)."""
+        counts = self.class_counts_
+        return counts / counts.sum()
+
+    def _counted_classes(self) -> np.ndarray:
+        seen = self._fit.predictor.rows.observations
         labels = self._family.values(seen.observed)
         counted = np.bincount(labels, seen.weights, minlength=self._family.classes)
-        self.class_counts_: np.ndarray = counted / self.class_weight_
-        self.class_shares_: np.ndarray = self.class_counts_ / self.class_counts_.sum()
+        return np.asarray(counted / self.class_weight_)
 
     def _baseline(self) -> dict[str, Any]:
         """What a prediction that ignores the inputs is made of, from the training rows."""

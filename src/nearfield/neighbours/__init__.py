@@ -14,12 +14,15 @@ same answer to the last bit, whatever the batch, the number of threads or the or
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, get_args
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
 
 import numpy as np
 
 from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64, equal_rows_hold, find_equal_rows, order_key
-from nearfield.neighbours._index import NeighbourIndex, NeighbourTable, check_overflow
+from nearfield.neighbours._index import Index, NeighbourIndex, NeighbourTable, check_overflow
+from nearfield.neighbours._joined import JoinedIndex, parts_of
 from nearfield.neighbours.boxes import Boxes, BoxIndex, Hidden
 from nearfield.neighbours.product import ProductCandidates
 from nearfield.warps import Metric
@@ -38,23 +41,6 @@ __all__ = [
 ]
 
 Kind = Literal["auto", "boxes", "product", "direct"]
-
-
-class Index(Protocol):
-    """What finds neighbours: `NeighbourIndex` or `BoxIndex`. Several threads may query at once."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def n_rows(self) -> int: ...
-
-    def query(self, queries: Float64, k: int, exclude: Int64 | None = None) -> NeighbourTable:
-        """The k nearest rows of each query (b, d), without row exclude[i] for query i (b,); -1 excludes nothing.
-
-        Where rows are hidden, without those that row exclude[i] may not see.
-        """
-        ...
 
 
 # Which search is faster: processor time of one thread in microseconds a query, k = 64, on a busy machine with AVX-512,
@@ -92,46 +78,114 @@ _ASKED, _ASKED_K = 8, 64  # queries that tell, and neighbours
 _GIVEN_UP = 4.0  # times as many points as would be worth looking at
 
 
-class SearchedRows:
-    """Rows (n, d), put into boxes once, which are cut anew only where columns have been stretched a lot since."""
+_FEW_RECENT = 512  # rows up to which those that came last are looked at one by one
+_MERGED = 8  # a part is put into boxes together with the one before it from this share of its size on
 
-    def __init__(self, inputs: Float64, equal: EqualRows) -> None:
-        self._inputs, self._equal = inputs, equal
-        self._boxes: Boxes | None = None
+
+@dataclass(eq=False)
+class _Part:
+    """Rows first .. last, put into boxes when these are first needed."""
+
+    first: int
+    last: int
+    equal: EqualRows
+    boxes: Boxes | None = None
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+
+class SearchedRows:
+    """Rows (n, d), put into boxes once, which are cut anew only where columns have been stretched a lot since.
+
+    Rows that follow later are parts of their own, each with boxes of its own: those of a part that has grown large
+    enough beside the one before it are cut anew with it, so that there are few parts, and each row is moved a few times
+    however many come one by one. The last few rows are in no box.
+    """
+
+    def __init__(self, inputs: Float64, equal: EqualRows, parts: tuple[_Part, ...] | None = None) -> None:
+        self._inputs = inputs
+        self._parts = (_Part(0, len(inputs), equal),) if parts is None else parts
+
+    def followed_by(self, inputs: Float64) -> SearchedRows:
+        """The same rows and more behind them: inputs (n, d) of all."""
+        return SearchedRows(inputs, self._parts[0].equal, self._parts)
 
     def boxes(self, lengths: Float64) -> Boxes:
-        """The rows in boxes that are in good shape under these length scales (d,)."""
-        found = self._boxes
+        """The rows in boxes that are in good shape under these length scales (d,), if all are one part."""
+        return self._boxes(self._parts[0], lengths)
+
+    def _boxes(self, part: _Part, lengths: Float64) -> Boxes:
+        found = part.boxes
         if found is None or not found.fit(lengths):
-            found = self._boxes = Boxes(self._inputs, self._equal, lengths)
+            found = part.boxes = Boxes(self._inputs[part.first : part.last], part.equal, lengths)
         return found
 
-    def index(self, metric: Metric, hidden: Hidden | None = None, kind: Kind = "auto") -> Index:
-        """Finds neighbours under a metric, among the rows that are not hidden."""
+    def index(
+        self,
+        metric: Metric,
+        hidden: Hidden | None = None,
+        kind: Kind = "auto",
+        most: int | None = None,
+        earlier: Index | None = None,
+    ) -> Index:
+        """Finds neighbours under a metric, among the rows that are not hidden.
+
+        most: leaves of each part that a query visits at most, for an approximate search. earlier: what found them,
+        under the same metric, among the first of the rows.
+        """
+        parts = self._parts = self._tidy(at_once=hidden is not None)
+        known = {} if earlier is None or hidden is not None else parts_of(earlier)
+        found: list[tuple[int, Index]] = []
+        for part in parts:
+            index = known.get((part.first, part.last))
+            found.append((part.first, index or self._indexed(part, metric, hidden, kind, most)))
+        boxed = parts[-1].last
+        if boxed < len(self._inputs):
+            recent = _Part(boxed, len(self._inputs), find_equal_rows(self._inputs[boxed:]))
+            found.append((boxed, self._indexed(recent, metric, None, "direct", None)))
+        return found[0][1] if len(found) == 1 else JoinedIndex(found)
+
+    def _tidy(self, at_once: bool) -> tuple[_Part, ...]:
+        """The parts, with the rows behind them as another one unless they are few, and those joined that are due."""
+        n, ends = len(self._inputs), [0, *(part.last for part in self._parts)]
+        if at_once:
+            ends = [0, n]
+        elif n - ends[-1] > _FEW_RECENT:
+            ends.append(n)
+        while len(ends) > 2 and (ends[-1] - ends[-2]) * _MERGED >= ends[-2] - ends[-3]:
+            del ends[-2]
+        known = {(part.first, part.last): part for part in self._parts}
+        return tuple(known.get(own) or self._part(*own) for own in pairwise(ends))
+
+    def _part(self, first: int, last: int) -> _Part:
+        return _Part(first, last, find_equal_rows(self._inputs[first:last]))
+
+    def _indexed(self, part: _Part, metric: Metric, hidden: Hidden | None, kind: Kind, most: int | None) -> Index:
+        """Finds neighbours among the rows of a part, which are numbered from 0."""
+        inputs = self._inputs[part.first : part.last]
         if kind in ("auto", "boxes"):
-            found = BoxIndex(self.boxes(metric.lengths), metric, hidden)
-            if kind == "boxes" or hidden is not None or not self._product_is_faster(found, metric):
+            found = BoxIndex(self._boxes(part, metric.lengths), metric, hidden, most)
+            exact = hidden is None and most is None
+            if kind == "boxes" or not exact or not _product_is_faster(found, inputs, part.equal, metric):
                 return found
-        points = metric.apply(self._inputs if len(self._equal) == len(self._inputs) else self._first())
+        points = metric.apply(inputs if len(part.equal) == len(inputs) else inputs[part.equal.first])
         box = np.stack([points.min(axis=0), points.max(axis=0)])
         check_overflow(box[:1], box)
         source = None if kind == "direct" else ProductCandidates(points, box)
-        return NeighbourIndex(points, box, self._equal, source, "direct" if source is None else "product")
+        return NeighbourIndex(points, box, part.equal, source, "direct" if source is None else "product")
 
-    def _first(self) -> Float64:
-        """A row (m, d) at each point."""
-        return self._inputs[self._equal.first]
 
-    def _product_is_faster(self, index: BoxIndex, metric: Metric) -> bool:
-        """Whether brute force takes less time than boxes do for a few of the rows; the answers do not depend on it."""
-        (_, d), m = self._inputs.shape, len(self._equal)
-        if d <= _FEW_COLUMNS or m <= _FEW_POINTS:
-            return False
-        product = _PRODUCT_QUERY + m * (_PRODUCT_POINT + d * _PRODUCT_NUMBER)
-        worth = max(product - _BOX_QUERY, 0.0) / (_BOX_POINT + d * _BOX_NUMBER)
-        some = self._equal.first[np.linspace(0, m - 1, _ASKED).astype(np.int64)]
-        points = metric.apply(self._inputs[some])
-        return index.looked_at(points, min(_ASKED_K, m - 1), some, _GIVEN_UP * worth) > worth
+def _product_is_faster(index: BoxIndex, inputs: Float64, equal: EqualRows, metric: Metric) -> bool:
+    """Whether brute force takes less time than boxes do for a few of the rows (n, d); the answers are the same."""
+    (_, d), m = inputs.shape, len(equal)
+    if d <= _FEW_COLUMNS or m <= _FEW_POINTS:
+        return False
+    product = _PRODUCT_QUERY + m * (_PRODUCT_POINT + d * _PRODUCT_NUMBER)
+    worth = max(product - _BOX_QUERY, 0.0) / (_BOX_POINT + d * _BOX_NUMBER)
+    some = equal.first[np.linspace(0, m - 1, _ASKED).astype(np.int64)]
+    points = metric.apply(inputs[some])
+    return index.looked_at(points, min(_ASKED_K, m - 1), some, _GIVEN_UP * worth) > worth
 
 
 def build_index(

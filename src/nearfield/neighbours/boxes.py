@@ -99,8 +99,8 @@ class BoxIndex:
         self._boxes, self._metric, self._most = boxes, metric, _ALL if most is None else most
         low, high = self._put(boxes.low[:, :, None], boxes.high[:, :, None])
         low, high = low[:, :, 0], high[:, :, 0]
-        self._box = np.stack([low[0], high[0]])
-        check_overflow(self._box[:1], self._box)
+        self.box = np.stack([low[0], high[0]])
+        check_overflow(self.box[:1], self.box)
         leaf_low, leaf_high = self._put(boxes.leaf_low, boxes.leaf_high)
         self._tree = (
             boxes.m, boxes.starts, boxes.members, boxes.panels, low, high, leaf_low, leaf_high, boxes.depth,
@@ -123,7 +123,7 @@ class BoxIndex:
         asking = check_exclude(exclude, len(queries), self.n_rows)
         if k < 1:
             raise ValueError(f"k is {k}; at least 1 neighbour must be asked for.")
-        check_overflow(queries, self._box)
+        check_overflow(queries, self.box)
         if len(queries) < _SORTED:
             self._prepare(len(queries))
             return self._search(queries, k, asking, self._most)
