@@ -174,6 +174,10 @@ def fit(
             help="Whether predictions may not jump where neighbours change; as left-out rows prefer if not given.",
         ),
     ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(help="exact, or approximate: predictions from 95 % of the nearest neighbours, with less work."),
+    ] = None,
     predictive: Annotated[str | None, typer.Option(help="calibrated, or plain: as the trained model says.")] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.", min=0)] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="File to save training to and resume it from.")] = None,
@@ -237,6 +241,7 @@ def fit(
         buffer=apart,
         k=neighbours,
         continuous=continuous,
+        search=search,
         random_state=seed,
         checkpoint=checkpoint,
         verbose=False if quiet else None,

@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from nearfield._threads import one_blas_thread
+from nearfield.approximate import EXACT, Approximation, approximated
 from nearfield.calibration import EXACT_ROWS, Calibrated, all_rows, calibrate
 from nearfield.checkpoint import Checkpoint
 from nearfield.continuity import calibrate_either, first_taper
@@ -83,6 +84,7 @@ class Settings:
     refresh_every: int = 50
     drift: tuple[int, ...] | None = None  # numbers of the columns on which a linear mean depends; None: on all
     continuous: bool | str = "auto"  # whether predictions may not jump where neighbours change
+    search: str = "exact"  # or "approximate": predictions from most of the nearest neighbours, see `approximate.py`
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +162,9 @@ def fit(
     n = len(rows) if n_rows is None else n_rows
     _warn_of_few_rows(n, int((inputs.scale != IGNORED).sum()))
     with one_blas_thread():
-        learned = _Learner(rows, settings, watch, np.asarray(unit), doubted).learn(family)
+        learner = _Learner(rows, settings, watch, np.asarray(unit), doubted)
+        learned = learner.learn(family)
+        predictor, approximation = learner.searching(learned)
     choice, progress = learned.calibrated.choice, learned.progress
     summary = Summary(
         rows=n,
@@ -180,8 +184,12 @@ def fit(
         mean=settings.mean,
         leaving=left_out.described(),
         neighbourhoods="" if learned.calibrated.taper is None else "continuous",
+        search=settings.search,
+        leaves=approximation.leaves or 0,
+        recall=approximation.recall,
+        approximate_nll=approximation.nll,
+        exact_nll=approximation.exact_nll,
     )
-    predictor = Predictor(learned.model, learned.rows, choice.k, choice.head, learned.calibrated.taper)
     return Fit(predictor, inputs, summary)
 
 
@@ -257,6 +265,18 @@ class _Learner:
         if self.checkpoint is not None:
             self.checkpoint.remove()
         return learned
+
+    def searching(self, learned: _Learned) -> tuple[Predictor, Approximation]:
+        """What predicts, with an approximate search where that was asked for and is of use."""
+        choice, model = learned.calibrated.choice, learned.model
+        found = Predictor(model, learned.rows, choice.k, choice.head, learned.calibrated.taper)
+        if self.settings.search == "exact":
+            return found, EXACT
+        found = replace(found, rows=replace(learned.rows, features=None))  # in boxes as a loaded model has them
+        calibrated = self.settings.predictive == "calibrated"
+        calibrator = model.family.calibrator(learned.rows.observed, model.parameters, calibrated, self.unit)
+        approximation = approximated(found, calibrator, self.sample[0])
+        return replace(found, leaves=approximation.leaves), approximation
 
     def _alone(self, family: Family) -> Covariance:
         kind = PerLatent if self.settings.structure == "own" and family.latents > 1 else Shared

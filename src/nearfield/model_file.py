@@ -64,6 +64,7 @@ def pack(fit: Fit) -> tuple[Header, Arrays]:
         **chart,
         **drift,
         **taper,
+        **({} if predictor.leaves is None else {"leaves": predictor.leaves}),
     }
     described |= {} if taper else {"version": HARD_MODEL if chart or drift else PLAIN_MODEL}
     sections = {
@@ -95,7 +96,10 @@ def unpack(header: Header, arrays: Arrays) -> Fit:
     if k < 1:
         raise ModelFileError(f"its k is {k}; expected at least 1")
     head = family.unpacked_head(own["head"], _named(arrays, "head"))
-    predictor = Predictor(model, rows, k, head, _taper(own["model"].get("taper")))
+    leaves = require(own["model"], "leaves", int) if "leaves" in own["model"] else None
+    if leaves is not None and leaves < 1:
+        raise ModelFileError(f"its search looks into {leaves} boxes; expected at least 1")
+    predictor = Predictor(model, rows, k, head, _taper(own["model"].get("taper")), leaves)
     return Fit(predictor, _inputs(own["model"], arrays, rows.inputs.shape[1]), summary)
 
 

@@ -56,13 +56,17 @@ class Sweeper:
         earlier: AllRows | None = None,
         taper: Taper | None = None,
         known: Known | None = None,
+        leaves: int | None = None,
     ) -> None:
-        """earlier: the first of the rows, factorised together before, if they were; known: what was known of them."""
+        """earlier: the first of the rows, factorised together before, if they were; known: what was known of them.
+
+        leaves: how many boxes an approximate search looks into; None: it is exact.
+        """
         self.model = model
         self.rows = rows
         self.taper = taper
         self._earlier = earlier
-        self._known = known or Known()
+        self._known, self._leaves = known or Known(), leaves
         self.metric = model.metric
 
     @property
@@ -97,12 +101,12 @@ class Sweeper:
     @cached_property
     def index(self) -> Index:
         """Finds neighbours under the metric."""
-        return self.rows.searched.index(self.metric, earlier=self._known.index)
+        return self.rows.searched.index(self.metric, most=self._leaves, earlier=self._known.index)
 
     @cached_property
     def restricted(self) -> Index:
         """Finds those among the rows that a left-out row may see."""
-        return self.rows.searched.index(self.metric, self.rows.hidden)
+        return self.rows.searched.index(self.metric, self.rows.hidden, most=self._leaves)
 
     @cached_property
     def together(self) -> AllRows:

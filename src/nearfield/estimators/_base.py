@@ -17,6 +17,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from nearfield import fitting
+from nearfield.approximate import SEARCHES
 from nearfield.column_values import TableWarning
 from nearfield.columns import Columns, Features, SomeRows
 from nearfield.coordinates import Chart
@@ -95,6 +96,7 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
     batch_size: int
     refresh_every: int
     continuous: bool | str
+    search: str
     engine: str
     checkpoint: str | os.PathLike[str] | None
     verbose: bool | None
@@ -120,6 +122,7 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         find_kernel(self.kernel)
         check_choice("metric", self.metric, METRICS)
         check_choice("mean", self.mean, tuple(MEANS))
+        check_choice("search", self.search, SEARCHES)
         if self.engine != DEPRECATED:
             warnings.warn(
                 "engine is deprecated and has no effect: there is one engine. It will be removed in version 0.4.",

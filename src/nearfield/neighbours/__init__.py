@@ -115,6 +115,12 @@ class SearchedRows:
         """The rows in boxes that are in good shape under these length scales (d,), if all are one part."""
         return self._boxes(self._parts[0], lengths)
 
+    def is_dearer(self, most: int, metric: Metric) -> bool:
+        """Whether to look into so many leaves takes longer than brute force."""
+        boxes, d = self.boxes(metric.lengths), self._inputs.shape[1]
+        points = most * len(boxes) / len(boxes.panels)
+        return points * (_BOX_POINT + d * _BOX_NUMBER) > _worth(len(boxes), d)
+
     def _boxes(self, part: _Part, lengths: Float64) -> Boxes:
         found = part.boxes
         if found is None or not found.fit(lengths):
@@ -181,11 +187,15 @@ def _product_is_faster(index: BoxIndex, inputs: Float64, equal: EqualRows, metri
     (_, d), m = inputs.shape, len(equal)
     if d <= _FEW_COLUMNS or m <= _FEW_POINTS:
         return False
-    product = _PRODUCT_QUERY + m * (_PRODUCT_POINT + d * _PRODUCT_NUMBER)
-    worth = max(product - _BOX_QUERY, 0.0) / (_BOX_POINT + d * _BOX_NUMBER)
+    worth = _worth(m, d) / (_BOX_POINT + d * _BOX_NUMBER)
     some = equal.first[np.linspace(0, m - 1, _ASKED).astype(np.int64)]
     points = metric.apply(inputs[some])
     return index.looked_at(points, min(_ASKED_K, m - 1), some, _GIVEN_UP * worth) > worth
+
+
+def _worth(m: int, d: int) -> float:
+    """Nanoseconds that boxes may take to look at points, where brute force has to look at m of them."""
+    return max(_PRODUCT_QUERY + m * (_PRODUCT_POINT + d * _PRODUCT_NUMBER) - _BOX_QUERY, 0.0)
 
 
 def build_index(
