@@ -129,3 +129,8 @@ def _column(what: str, key: Any, columns: Sequence[str]) -> int:
     if is_int(key) and 0 <= int(key) < len(columns):
         return int(key)
     raise ValueError(f"{what} has the column {key!r}: expected a name, or a number from 0 to {len(columns) - 1}.")
+
+
+def plain(value: Any) -> Any:
+    """Without numpy's types, which JSON does not know."""
+    return value.item() if isinstance(value, np.generic) else value

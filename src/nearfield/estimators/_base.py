@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
-from types import MappingProxyType
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -23,13 +20,14 @@ from nearfield.columns import Columns, Features, SomeRows
 from nearfield.coordinates import Chart
 from nearfield.encoding import TableEncoder, columns_of
 from nearfield.encoding_race import best_encoding, few_levels_apart
+from nearfield.estimators._changing import ChangingRows
 from nearfield.estimators._copies import CountedCopies, TrainingTable
-from nearfield.estimators._forgetting import asked_rows, shares, weights_left
+from nearfield.estimators._forgetting import shares
 from nearfield.estimators._left_out import listed_buffer, unlisted_buffer
+from nearfield.estimators._locks import lock_of
 from nearfield.estimators._maps import Maps
 from nearfield.families import FAMILIES, Family, Observations, Observed
 from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
-from nearfield.growing import Growing, followed_by
 from nearfield.importance import shuffled_losses
 from nearfield.kernels import find_kernel
 from nearfield.leaving import ALONE, LeftOut
@@ -40,7 +38,7 @@ from nearfield.persistence import ModelFileError, naming_file, read_file, requir
 from nearfield.prediction import Predictor
 from nearfield.rows import join_equal
 from nearfield.summary import Summary, bent_line, smoothness_line
-from nearfield.validation import check_choice, checked_warp, is_int
+from nearfield.validation import check_choice, checked_warp, is_int, plain
 from nearfield.weighting import Weighting, counting, warn_of_weights
 from nearfield.wild import Given, disbelieved, tame_rows
 
@@ -54,32 +52,12 @@ _NOT_SAVED = ("checkpoint", "verbose", "random_state", "engine", "calibrated")
 _FOUND_LATER = ("_loo", "_importances", "_left_out_errors", "_summary", "_class_counts")
 """Attributes that depend on all rows, which are found when they are asked for."""
 
-_locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
-_locks_lock = threading.Lock()
-
-
-def _lock_of(model: Any) -> threading.RLock:
-    """One lock for each model, kept apart from it: locks cannot be pickled."""
-    with _locks_lock:
-        return _locks.setdefault(model, threading.RLock())
-
-
-def _forget_locks() -> None:
-    """After a fork: a lock that another thread of the parent held would stay held for ever."""
-    global _locks_lock
-    _locks_lock = threading.Lock()
-    _locks.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)
-
 
 class TrainingRowsWarning(UserWarning):
     """The file that was saved contains the training rows."""
 
 
-class GPEstimator(Maps, CountedCopies, BaseEstimator):
+class GPEstimator(Maps, CountedCopies, ChangingRows, BaseEstimator):
     """Common ground of the estimators; not an estimator itself. Their arguments are listed in each, as scikit-learn
     wants it."""
 
@@ -102,11 +80,6 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
     verbose: bool | None
     random_state: int | np.random.RandomState | None
     _fit: Fit
-    _places: np.ndarray  # (n,) the observation that each training row became
-    _numbers: np.ndarray | None = None  # (n,) numbers of these as the user gave rows; None: 0 to n - 1
-    _came: int = 0  # how many rows the user gave, where they have numbers
-    _shares: np.ndarray | None = None  # (n,) how much each counts in its observation; None: once
-    _rooms: Mapping[str, Growing] = MappingProxyType({})  # for more of the arrays of training rows
     _target: Any  # Scaling of a target that is standardised, else None
     _target_names: list[str] | None = None  # of the columns of y, where it had names
     _first_row: int = 0  # number of the first row in messages
@@ -192,79 +165,9 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
         self.__dict__.pop("_described", None)
         self.extra_: dict[str, Any] = {}
 
-    def _append(self, X: np.ndarray, observed: Observed, kept: np.ndarray, times: np.ndarray | None = None) -> None:
-        """Take validated rows, those `kept` of the rows that came, into the fit; threads wait for each other.
-
-        times: of all rows that came, where those of the fit have some.
-        """
-        with _lock_of(self):
-            old, X = self._fit, self._checked_places(X)
-            family = old.predictor.model.family
-            observed = family.standardised(observed, self._target)
-            family.check(observed)
-            rows = join_equal(family, X, observed, times=None if times is None else times[kept])
-            fit = old.extended(rows.inputs, rows.observed, len(X), rows.times)
-            places = family.places(rows.row, observed, rows.observed) + len(old.predictor.rows.observations)
-            more, counts = {"_places": (self._places, places)}, family.weight(observed)
-            if self._shares is not None or not (counts == 1).all():
-                own = np.ones(len(self._places)) if self._shares is None else self._shares
-                more["_shares"] = own, counts
-            if self._numbers is not None or not kept.all():
-                numbers, came = self._row_numbers()
-                more["_numbers"], self._came = (numbers, came + np.flatnonzero(kept)), came + len(kept)
-            rooms = {name: followed_by(self._rooms, name, *both) for name, both in more.items()}
-            self.__dict__.update({name: grown.values for name, grown in rooms.items()}, _rooms=rooms)
-            self._adopt(fit)
-
-    def forget(self: Self, ids: Any) -> Self:
-        """Remove training rows for good, without training again, and predict as a model of the others does.
-
-        ids : numbers of rows in the order in which `fit` and `update` were given them, from 0, as `explain` has them
-            and as `loo_` does where every row counted; or a mask of all rows that were given. A number that comes
-            twice counts once. The rows that are left close ranks, as in a table from which rows were dropped.
-
-        Predictions are exactly those of a model of the remaining rows with these hyper-parameters: where observations
-        have site state (labels, counts, Student-t noise), all of it settles anew. Equal rows that were counted together
-        lose as much as the row counted. Neither the model nor a file that is saved from now on has the rows, and no
-        bend has a corner at a value that only they had. What was learned from all rows stays: scaling, length scales,
-        the head, medians, names of levels and their means; only a new fit forgets what these owe to single rows. Copies
-        of the model and files of before keep the rows: delete them, too.
-        """
-        check_is_fitted(self)
-        with _lock_of(self):
-            old, (numbers, came) = self._fit, self._row_numbers()
-            gone = asked_rows(ids, came)
-            kept = ~gone[numbers]
-            if not kept.any():
-                raise ValueError(
-                    f"ids has all {len(kept):,} training rows: a model needs at least one. Nothing was forgotten; "
-                    "delete the model instead."
-                )
-            observations, s = old.predictor.rows.observations, old.summary
-            weights, fit = weights_left(self._places, self._shares, kept, observations.weights), old
-            if not kept.all():
-                later = int(kept[len(kept) - s.appended :].sum())
-                fit = old.reduced(weights, plain(self.k), int(kept.sum()), later)
-            numbers, came = (np.cumsum(~gone) - 1)[numbers[kept]], int((~gone).sum())
-            self._places = (np.cumsum(weights > 0) - 1)[self._places[kept]]
-            self._shares = None if self._shares is None else self._shares[kept]
-            self._numbers, self._came = (None, 0) if len(numbers) == came else (numbers, came)
-            self._rooms = {}
-            self._adopt(fit)
-        return self
-
-    def _row_numbers(self) -> tuple[np.ndarray, int]:
-        """Numbers (n,) of the training rows as the user gave rows, from 0, and how many came in all."""
-        n = len(self._places)
-        return (np.arange(n), n) if self._numbers is None else (self._numbers, self._came)
-
-    def _renumber(self, numbers: np.ndarray, total: int) -> None:
-        """Rows were given that are the ones with these numbers (m,) among `total`."""
-        self._numbers, self._came = numbers[self._row_numbers()[0]], total
-
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: never a model in the middle of an update."""
-        with _lock_of(self):
+        with lock_of(self):
             state: dict[str, Any] = dict(super().__getstate__())
             state.pop("_rooms", None)
             return state
@@ -277,7 +180,7 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
 
     def _left_out(self, compute: Callable[[], Any], name: str = "_loo") -> Any:
         """What `compute` makes of the left-out rows, kept under a name, once for each fit; `update` waits for it."""
-        with _lock_of(self):
+        with lock_of(self):
             if name not in self.__dict__:
                 self.__dict__[name] = compute()
             return self.__dict__[name]
@@ -443,7 +346,7 @@ class GPEstimator(Maps, CountedCopies, BaseEstimator):
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
         """Write the fitted model to one file, which contains the training rows. `extra` is plain JSON kept with it."""
         check_is_fitted(self)
-        with _lock_of(self):
+        with lock_of(self):
             header, arrays, n_rows = *self._packed(extra), self.n_rows_
         write_file(path, header, arrays)
         warnings.warn(
@@ -598,11 +501,6 @@ def names_of(y: Any) -> list[str] | None:
         return [str(name) for name in y.columns]
     name = getattr(y, "name", None)
     return [str(name)] if isinstance(name, str) and name else None
-
-
-def plain(value: Any) -> Any:
-    """Without numpy's types, which JSON does not know."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _warn_of_spelling(old: str, new: str) -> None:
