@@ -95,9 +95,9 @@ class GPRegressor(RegressorMixin, BlockAverages, GradientMixin, GuaranteedInterv
     continuous : whether predictions are continuous: neighbours then lose their weight towards the edge of a
         neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns,
         unless left-out rows are predicted clearly worse; for more only where they are predicted clearly better.
-    search : "exact", or "approximate" for predictions of large tables of many columns: each looks into so many boxes of
-        rows that left-out rows find 95 % of their nearest neighbours on average. What that costs them is in `summary_`,
-        as are `recall`, `exact_nll` and `approximate_nll`. Training is exact. Without effect where nothing is gained.
+    search : "exact", or "approximate": a prediction then looks into so many boxes of rows only that left-out rows find
+        95 % of their nearest neighbours on average. What that costs is in `summary_` (`recall`, `exact_nll` and
+        `approximate_nll`). Training is exact, and so are predictions where brute force is faster than so many boxes.
 
     Attributes
     ----------
