@@ -262,7 +262,7 @@ def test_rows_follow_each_other(which):
         Rows.of(given.family, given.X[part], taken(given.observed, part), groups)
         for part, groups in ((np.arange(20), np.arange(20) // 2), (np.arange(20, 30), None))
     )
-    both = first.followed_by(then, given.family)
+    both = first.followed_by(then)
     np.testing.assert_array_equal(both.inputs, given.X)
     for name, values in given.observed.items():
         np.testing.assert_array_equal(both.observed[name], values)

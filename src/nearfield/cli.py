@@ -1,4 +1,4 @@
-"""The command line: `nearfield fit`, `predict`, `evaluate` and `info`, on CSV and Parquet files.
+"""The command line: `nearfield fit`, `predict`, `evaluate`, `forget` and `info`, on CSV and Parquet files.
 
 Every default of the model lives in its estimator; an option that is not given is not passed on. Mistakes in the input
 are one line on standard error and exit code 2; anything unexpected is one line and exit code 1. Files appear whole or
@@ -32,6 +32,7 @@ from nearfield.cli_arguments import (
     parse_coordinates,
     parse_k,
     parse_quantiles,
+    parse_rows,
     parse_task,
     user_errors,
 )
@@ -176,6 +177,10 @@ def fit(
             help="Whether predictions may not jump where neighbours change; as left-out rows prefer if not given.",
         ),
     ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(help="exact, or approximate: predictions from 95 % of the nearest neighbours, with less work."),
+    ] = None,
     predictive: Annotated[str | None, typer.Option(help="calibrated, or plain: as the trained model says.")] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.", min=0)] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="File to save training to and resume it from.")] = None,
@@ -227,6 +232,7 @@ def fit(
         "buffer": apart,
         "k": neighbours,
         "continuous": continuous,
+        "search": search,
         "random_state": seed,
         "checkpoint": checkpoint,
         "verbose": False if quiet else None,
@@ -411,6 +417,51 @@ def evaluate(
     if seen.remark() is not None:
         print(f"nearfield: note: {seen.remark()}", file=sys.stderr)
     print(json.dumps(result, indent=2) if as_json else score_table(result))
+
+
+@app.command()
+def forget(
+    model: ModelFile,
+    ids: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A file with the number of a row in each line.", metavar="[IDS]", exists=True, dir_okay=False
+        ),
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Rows of the training table, counted from 1.", metavar="INT,INT,..")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the model without them.")] = None,
+) -> None:
+    """Remove training rows from a model, for good and without training: numbers as `predict --explain` tells them.
+
+    The rows that are left are numbered anew, from 1.
+    """
+    from nearfield import TrainingRowsWarning
+    from nearfield.estimators import ESTIMATORS
+    from nearfield.table import check_writable
+
+    numbers = parse_rows(rows, ids)
+    if out is None:
+        raise UserError("--out is missing: where to write the model without the rows.")
+    check_writable(out, tabular=False)
+    with SavedModel(model) as saved:
+        name = saved.name
+    if name not in ESTIMATORS:
+        raise UserError(f"{model} holds a {name!r}; expected one of {', '.join(ESTIMATORS)}.")
+    with user_errors():
+        estimator = ESTIMATORS[name].load(model)
+        before, came = estimator.n_rows_, estimator._row_numbers()[1]
+        if max(numbers) > came:
+            raise UserError(f"Row {max(numbers)} is none of {model}: its training table had {came:,} rows.")
+        estimator.forget([number - 1 for number in numbers])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TrainingRowsWarning)  # said below
+        estimator.save(out)
+    gone, same = before - estimator.n_rows_, model.exists() and os.path.samefile(model, out)
+    print(f"Wrote {out} with {estimator.n_rows_:,} training rows, without {gone:,} that were forgotten.")
+    if not same:
+        print(f"{model} still contains them: delete it, and copies of it.")
 
 
 @app.command()

@@ -158,6 +158,23 @@ def parse_quantiles(text: str | None) -> list[float]:
     return levels
 
 
+def parse_rows(text: str | None, path: Path | None) -> list[int]:
+    """Numbers of rows, from 1, as in 3,17, or those of a file, one in each line, whose first line may be a heading."""
+    if (text is None) == (path is None):
+        raise UserError("Name the rows to forget: either --rows 3,17 or a file with a number in each line.")
+    if path is None:
+        assert text is not None
+        source, cells = "--rows", [cell.strip() for cell in text.split(",")]
+    else:
+        source, cells = str(path), [line.strip().strip('"') for line in path.read_text("utf-8-sig").splitlines()]
+        cells = [cell for place, cell in enumerate(cells) if cell and (place or cell.isdecimal())]
+    wrong = [cell for cell in cells if not cell.isdecimal() or int(cell) < 1]
+    if wrong or not cells:
+        found = f"has {wrong[0]!r}" if wrong else "names no rows"
+        raise UserError(f"{source} {found}; numbers of rows of the training table, from 1, are expected.")
+    return [int(cell) for cell in cells]
+
+
 def check_between(value: float | None, option: str) -> None:
     """Raise UserError unless `value` is a probability between 0 and 1, or was not given."""
     if value is not None and not 0.0 < value < 1.0:

@@ -6,6 +6,7 @@ functions, and how the closed form is applied. Noise variances come in relative 
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -125,6 +126,12 @@ class Covariance(ABC):
     def coordinates(self, parameters: Parameters, inputs: np.ndarray) -> np.ndarray:
         """Standardised inputs (n, d) as the kernel sees them, before the length scales: with columns bent."""
         return self.warps.coordinates(inputs, parameters["bends"]) if len(self.warps) else inputs
+
+    def with_warps(self, warps: Warps) -> Covariance:
+        """The same with other maps of the columns that bend."""
+        other = copy.copy(self)
+        other.warps = warps
+        return other
 
     def metric(self, parameters: Parameters) -> Metric:
         """Where neighbours are searched."""

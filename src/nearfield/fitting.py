@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from nearfield._threads import one_blas_thread
+from nearfield.approximate import EXACT, Approximation, approximated
 from nearfield.calibration import EXACT_ROWS, Calibrated, all_rows, calibrate
 from nearfield.checkpoint import Checkpoint
 from nearfield.continuity import calibrate_either, first_taper
@@ -85,6 +86,7 @@ class Settings:
     refresh_every: int = 50
     drift: tuple[int, ...] | None = None  # numbers of the columns on which a linear mean depends; None: on all
     continuous: bool | str = "auto"  # whether predictions may not jump where neighbours change
+    search: str = "exact"  # or "approximate": predictions from most of the nearest neighbours, see `approximate.py`
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +107,16 @@ class Fit:
         s = self.summary
         summary = replace(s, rows=s.rows + n_rows, appended=s.appended + n_rows)
         return Fit(self.predictor.extended(more), self.inputs, summary)
+
+    def reduced(self, weights: np.ndarray, k: int | str, rows: int, appended: int) -> Fit:
+        """The fit with observations that count as often as weights (u,) say; nothing is learned.
+
+        k: as asked for. rows, appended: how many rows are left as they were given, and of those that came later.
+        """
+        s, left = self.summary, int(np.unique(self.predictor.rows.observations.row[weights > 0]).size)
+        predictor = self.predictor.reduced(weights, _settling_k(left, k))
+        summary = replace(s, rows=rows, appended=appended, forgotten=s.forgotten + s.rows - rows)
+        return Fit(predictor, self.inputs, summary)
 
 
 @dataclass(frozen=True)
@@ -155,7 +167,9 @@ def fit(
     _warn_of_few_rows(n, int((inputs.scale != IGNORED).sum()))
     with one_blas_thread():
         on_globe = chart is not None and chart.one_scale
-        learned = _Learner(rows, settings, watch, np.asarray(unit), doubted, on_globe).learn(family)
+        learner = _Learner(rows, settings, watch, np.asarray(unit), doubted, on_globe)
+        learned = learner.learn(family)
+        predictor, approximation = learner.searching(learned)
     choice, progress = learned.calibrated.choice, learned.progress
     summary = Summary(
         rows=n,
@@ -175,8 +189,12 @@ def fit(
         mean=settings.mean,
         leaving=left_out.described(),
         neighbourhoods="" if learned.calibrated.taper is None else "continuous",
+        search=settings.search,
+        leaves=approximation.leaves or 0,
+        recall=approximation.recall,
+        approximate_nll=approximation.nll,
+        exact_nll=approximation.exact_nll,
     )
-    predictor = Predictor(learned.model, learned.rows, choice.k, choice.head, learned.calibrated.taper)
     return Fit(predictor, inputs, summary)
 
 
@@ -262,6 +280,18 @@ class _Learner:
             self.checkpoint.remove()
         return learned
 
+    def searching(self, learned: _Learned) -> tuple[Predictor, Approximation]:
+        """What predicts, with an approximate search where that was asked for and is of use."""
+        choice, model = learned.calibrated.choice, learned.model
+        found = Predictor(model, learned.rows, choice.k, choice.head, learned.calibrated.taper)
+        if self.settings.search == "exact":
+            return found, EXACT
+        found = replace(found, rows=replace(learned.rows, features=None))  # in boxes as a loaded model has them
+        calibrated = self.settings.predictive == "calibrated"
+        calibrator = model.family.calibrator(learned.rows.observed, model.parameters, calibrated, self.unit)
+        approximation = approximated(found, calibrator, self.sample[0])
+        return replace(found, leaves=approximation.leaves), approximation
+
     def _alone(self, family: Family) -> Covariance:
         kind = PerLatent if self.settings.structure == "own" and family.latents > 1 else Shared
         return kind(find_kernel(self.settings.kernel), family.latents, self.warps, family.kernel_scales, self.shrinks)
@@ -333,12 +363,11 @@ class _Learner:
             settings, n, family.patient, matrix_rows, family.own_factors, _exactly(model, self.rows, settings)
         )
         model, rows, progress = self._trained(model, schedule, name)
-        sweeper, k = Sweeper(model, rows), settings.k
+        sweeper = Sweeper(model, rows)
         if self.near_copies and bool(model.noise.any()):
             self.near_copies = False  # said once
             _warn_of_copies(sweeper)
-        few = n if n <= EXACT_ROWS else _SETTLING_K
-        state, _ = sweeper.settled(min(few, k) if isinstance(k, int) else few)
+        state, _ = sweeper.settled(_settling_k(n, settings.k))
         return _Trained(model, sweeper.with_state(state), progress, schedule.most_steps)
 
     def _calibrated(self, trained: _Trained, sample: np.ndarray, counted: np.ndarray) -> Calibrated:
@@ -383,6 +412,12 @@ class _Learner:
 
             progress = train(run, schedule, after_refresh)
         return run.model, run.rows, progress
+
+
+def _settling_k(n: int, k: int | str) -> int:
+    """Neighbours from which the site state of n rows is found, where k are asked for."""
+    few = n if n <= EXACT_ROWS else _SETTLING_K
+    return min(few, k) if isinstance(k, int) else few
 
 
 def _warps(rows: Rows, warp: bool | tuple[int, ...]) -> Warps:

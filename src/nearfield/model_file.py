@@ -65,8 +65,9 @@ def pack(fit: Fit) -> tuple[Header, Arrays]:
         **chart,
         **drift,
         **taper,
+        **({} if predictor.leaves is None else {"leaves": predictor.leaves}),
     }
-    boxed = isinstance(rows.inputs, BoxedInputs)
+    boxed = isinstance(rows.inputs, BoxedInputs) and not len(rows.inputs.more)
     if not boxed:  # each version is read by all that know of what there is
         described["version"] = CONTINUOUS_MODEL if taper else HARD_MODEL if chart or drift else PLAIN_MODEL
     sections = {
@@ -75,7 +76,7 @@ def pack(fit: Fit) -> tuple[Header, Arrays]:
         "head": head,
         "summary": fit.summary.as_dict(),
     }
-    held = rows.inputs.packed() if isinstance(rows.inputs, BoxedInputs) else {"inputs": rows.inputs}
+    held = rows.inputs.packed() if isinstance(rows.inputs, BoxedInputs) and boxed else {"inputs": rows.inputs}
     arrays = {f"{'boxes' if boxed else 'rows'}.{name}": np.asarray(values) for name, values in held.items()}
     arrays["rows.state"] = rows.state
     arrays |= {f"observed.{name}": values for name, values in rows.observed.items()}
@@ -100,7 +101,10 @@ def unpack(header: Header, arrays: Arrays) -> Fit:
     if k < 1:
         raise ModelFileError(f"its k is {k}; expected at least 1")
     head = family.unpacked_head(own["head"], _named(arrays, "head"))
-    predictor = Predictor(model, rows, k, head, _taper(own["model"].get("taper")))
+    leaves = require(own["model"], "leaves", int) if "leaves" in own["model"] else None
+    if leaves is not None and leaves < 1:
+        raise ModelFileError(f"its search looks into {leaves} boxes; expected at least 1")
+    predictor = Predictor(model, rows, k, head, _taper(own["model"].get("taper")), leaves)
     return Fit(predictor, _inputs(own["model"], arrays, rows.inputs.shape[1]), summary)
 
 

@@ -33,6 +33,7 @@ class Predictor:
     """Predicts from the k nearest of the rows; from all of them where k leaves out no more than one.
 
     taper: how neighbours lose their weight towards the edge, so that predictions are continuous; None: they do not.
+    leaves: how many boxes an approximate search looks into; None: it is exact.
     """
 
     model: Model
@@ -40,6 +41,7 @@ class Predictor:
     k: int
     head: Any  # a Head
     taper: Taper | None = None
+    leaves: int | None = None
 
     def __getstate__(self) -> dict[str, object]:
         kept = {name: value for name, value in vars(self).items() if name not in ("_sweeper", "_hard")}
@@ -47,7 +49,7 @@ class Predictor:
 
     @cached_property
     def _sweeper(self) -> Sweeper:
-        return Sweeper(self.model, self.rows, taper=self.taper)
+        return Sweeper(self.model, self.rows, taper=self.taper, leaves=self.leaves)
 
     @property
     def hard(self) -> Predictor:
@@ -124,16 +126,34 @@ class Predictor:
         The site state of the new rows settles; that of the old ones stays as it is.
         """
         family = self.model.family.with_rows(more.observed)
-        model = replace(self.model, family=family)
-        rows = self.rows.followed_by(more, family)
-        k, sweeper = self._more_neighbours(len(rows)), vars(self).get("_sweeper")
-        longer = Predictor(model, rows, k, self.head, self.taper)
-        state, _ = longer._sweeper.settled(k, np.arange(len(self.rows), len(rows)))
-        if state is not rows.state:
-            longer = Predictor(model, rows.with_state(state), k, self.head, self.taper)
-        if sweeper is not None and longer._sweeper.whole(k):
-            vars(longer)["_sweeper"] = Sweeper(model, longer.rows, sweeper.factorised, self.taper)
+        model = self.model if family is self.model.family else replace(self.model, family=family)
+        rows = self.rows.followed_by(more)
+        k, before = self._more_neighbours(len(rows)), self._sweeper
+        longer = replace(self, model=model, rows=rows, k=k)
+        sweeper = Sweeper(model, rows, taper=self.taper, known=before.known, leaves=self.leaves)
+        sweeper.settled(k, np.arange(len(self.rows), len(rows)), in_place=True)
+        if before.factorised is not None and sweeper.whole(k):
+            sweeper = Sweeper(model, rows, before.factorised, self.taper, sweeper.known, self.leaves)
+        vars(longer)["_sweeper"] = sweeper
         return longer
+
+    def reduced(self, weights: np.ndarray, settling_k: int) -> Predictor:
+        """The same parameters with observations that count as often as weights (u,) say; rows without any are gone.
+
+        Nothing that was computed of the rows stays, and no corner of a bend at a value that only rows had that are
+        gone. Site state settles anew, from settling_k neighbours of each row. Where all rows were neighbours they still
+        are.
+        """
+        own, n = self.rows.observations, len(self.rows)
+        rows = self.rows.reduced(weights, self.model.family)
+        gone = np.bincount(own.row[weights > 0], minlength=n) == 0
+        warps = self.model.covariance.warps.without(self.np.asarray(rows.inputs)[gone], rows.inputs)
+        model = replace(self.model, covariance=self.model.covariance.with_warps(warps))
+        most = max(len(rows) - 1, 1)
+        k = most if self.k >= n - 1 else min(self.k, most)
+        found = replace(self, model=model, rows=rows, k=k)
+        state, _ = Sweeper(model, rows).settled(settling_k)
+        return found if state is rows.state else replace(found, rows=rows.with_state(state))
 
     def _more_neighbours(self, n: int) -> int:
         """The number of neighbours when there are n rows."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nearfield.families import Family, Observations, Observed, taken
+from nearfield.growing import Growing, followed_by
 from nearfield.moments import NEAR
 from nearfield.neighbours import BoxedInputs, Boxes, Hidden, SearchedRows, as_they_are, find_equal_rows, order_key
 from nearfield.numbering import Numbering
@@ -162,23 +163,74 @@ class Rows:
             times=times, buffer=self.buffer,
         )  # fmt: skip
 
-    def followed_by(self, more: Rows, family: Family) -> Rows:
+    def reduced(self, weights: np.ndarray, family: Family) -> Rows:
+        """The rows of which something is left once the observations count as often as weights (u,) say, in new arrays.
+
+        Their site state has to settle anew, unless it was learned.
+        """
+        own, n = self.observations, len(self)
+        which = np.flatnonzero(np.bincount(own.row[weights > 0], minlength=n))
+        less = np.zeros(n, dtype=np.bool_)
+        less[own.row[weights != own.weights]] = True
+        some = np.flatnonzero(less[own.row])
+        observed: dict[str, np.ndarray] = dict(self.observed)
+        for name in family.additive if some.size else ():
+            values, single = observed[name].copy(), own.observed[name][some]
+            values[less] = 0
+            np.add.at(values, own.row[some], single * weights[some].reshape(-1, *(1,) * (single.ndim - 1)))
+            observed[name] = values
+        observed = taken(observed, which)
+        state = self.state[which] if family.state_learned else family.initial_state(observed)
+        groups, times = (None if part is None else part[which] for part in (self.groups, self.times))
+        return Rows(
+            self.inputs[which], observed, state, family.observations(observed), groups,
+            times=times, buffer=self.buffer,
+        )  # fmt: skip
+
+    def followed_by(self, more: Rows) -> Rows:
         """These rows and then more; where there are groups, those have some too, or are one each.
 
-        Where there are times, those have some, too.
+        Where there are times, those have some, too. Takes as long as `more` has rows, but for now and then: what these
+        rows have stays where it is, and so do the boxes in which they are searched.
         """
-        observed = {name: np.concatenate([values, more.observed[name]]) for name, values in self.observed.items()}
-        groups = self.groups
-        if groups is not None:
-            own = groups.max() + 1 + np.arange(len(more)) if more.groups is None else more.groups
-            groups = np.concatenate([groups, own])
-        inputs, state = (
-            np.concatenate([getattr(self, name), getattr(more, name)]) for name in ("inputs", "state")
+        old, new, rooms = self._parts(), more._parts(), vars(self).get("_rooms", {})
+        new["left_out.row"] = new["left_out.row"] + len(self)
+        if self.groups is not None:
+            first = vars(self).get("_next_group", None) or int(self.groups.max()) + 1
+            new["groups"] = first + np.arange(len(more)) if more.groups is None else more.groups
+        longer: dict[str, Growing] = {}
+        one: dict[tuple[int, int], str] = {}  # what is one array under two names stays one
+        for name, values in old.items():
+            if name in new:
+                known = one.setdefault((id(values), id(new[name])), name)
+                longer[name] = longer[known] if known in longer else followed_by(rooms, name, values, new[name])
+        found = {name: grown.values for name, grown in longer.items()}
+        observations = Observations(
+            found["left_out.row"], _named(found, "left_out.observed."), found["left_out.weights"],
+            found["left_out.alone"],
         )  # fmt: skip
-        times = None if self.times is None or more.times is None else np.concatenate([self.times, more.times])
-        return Rows(
-            inputs, observed, state, family.observations(observed), groups, times=times, buffer=self.buffer
+        inputs = self.inputs.followed_by(found["inputs"]) if isinstance(self.inputs, BoxedInputs) else found["inputs"]
+        rows = Rows(
+            inputs, _named(found, "observed."), found["state"], observations, found.get("groups"),
+            times=found.get("times"), buffer=self.buffer,
         )  # fmt: skip
+        vars(rows)["_rooms"] = longer
+        if rows.groups is not None:
+            vars(rows)["_next_group"] = max(first, int(new["groups"].max()) + 1)
+        if "searched" in vars(self):
+            vars(rows)["searched"] = self.searched.followed_by(rows.inputs)
+        return rows
+
+    def _parts(self) -> dict[str, np.ndarray]:
+        """All arrays that grow with the rows, by name."""
+        own = self.observations
+        found = {"inputs": self.inputs.more if isinstance(self.inputs, BoxedInputs) else self.inputs}
+        found["state"] = self.state
+        found |= {f"observed.{name}": values for name, values in self.observed.items()}
+        found |= {"left_out.row": own.row, "left_out.weights": own.weights, "left_out.alone": own.alone}
+        found |= {f"left_out.observed.{name}": values for name, values in own.observed.items()}
+        labels = {"groups": self.groups, "times": self.times}
+        return found | {name: values for name, values in labels.items() if values is not None}
 
 
 def held(X: np.ndarray, scaling: Scaling, make: Make = np.empty) -> np.ndarray | BoxedInputs:
@@ -195,7 +247,12 @@ def held(X: np.ndarray, scaling: Scaling, make: Make = np.empty) -> np.ndarray |
     return BoxedInputs(Boxes(X, find_equal_rows(X), ones, scaling.centre, scaling.scale, dtype, make))
 
 
-_FOUND = ("searched", "bounds", "hidden")
+def _named(arrays: dict[str, np.ndarray], start: str) -> dict[str, np.ndarray]:
+    """The arrays whose names begin so, without the beginning."""
+    return {name.removeprefix(start): values for name, values in arrays.items() if name.startswith(start)}
+
+
+_FOUND = ("searched", "bounds", "hidden", "_rooms", "_next_group")
 
 
 def enough(seen: np.ndarray) -> np.ndarray:

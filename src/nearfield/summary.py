@@ -37,6 +37,12 @@ class Summary:
     sill: str = ""
     leaving: str = ""
     neighbourhoods: str = ""  # "continuous", or nothing
+    forgotten: int = 0  # rows that were there and are no more
+    search: str = "exact"  # what was asked for
+    leaves: int = 0  # boxes that an approximate search looks into; none: it is exact
+    recall: float = 1.0  # share of their neighbours that left-out rows find
+    approximate_nll: float = 0.0  # of left-out rows given these
+    exact_nll: float = 0.0  # and given the nearest
 
     def as_dict(self) -> dict[str, object]:
         """Plain numbers and strings."""
@@ -49,18 +55,30 @@ class Summary:
         scores = ", ".join(f"{label} {self.left_out[name]:.4g}" for name, label in _LABELS if name in self.left_out)
         covered = [f"{100 * self.left_out[name]:.1f}" for name in _COVERAGES if name in self.left_out]
         appended = f" ({self.appended:,} of them appended later)" if self.appended else ""
+        appended += f" ({self.forgotten:,} others were forgotten)" if self.forgotten else ""
         edges = f", {self.neighbourhoods} neighbourhoods" if self.neighbourhoods else ""
         lines = [
             f"{self.rows:,} rows{appended}, {self.columns} columns, kernel {self.kernel}, {self.mean} mean, "
             f"{self.likelihood.replace('_', ' ')} likelihood, {self.predictive} predictive",
             f"trained {self.steps} steps in {self.seconds:.1f} s (stopped {stopped}); recoveries: {recoveries}",
             f"k = {self.k}{edges}: {self.k_reason}",
-            *filter(None, (self.smoothness, self.bent, self.axes, self.sill, self.leaving)),
+            *filter(None, (self.smoothness, self.bent, self.axes, self.sill, self.leaving, self._searching())),
             f"{self.left_out_rows:,} rows left out: {scores}",
         ]
         if covered:
             lines.append(f"intervals of 50 / 90 / 95 % cover {' / '.join(covered)} % of them")
         return "\n".join(lines)
+
+    def _searching(self) -> str:
+        """What an approximate search misses; nothing where none was asked for."""
+        if self.search == "exact":
+            return ""
+        if not self.leaves:
+            return "approximate search was asked for, but would not be faster here: search is exact"
+        return (
+            f"approximate search: {self.leaves:,} boxes a query have {self.recall:.1%} of the neighbours of left-out "
+            f"rows; their NLL is {self.approximate_nll:.4f}, with all neighbours {self.exact_nll:.4f}"
+        )
 
 
 def smoothness_line(shares: Mapping[str, float] | None) -> str:

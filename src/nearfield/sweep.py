@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from nearfield._threads import one_blas_thread
 from nearfield.families import Observations, taken
+from nearfield.growing import Growing
 from nearfield.model import AllRows, Latent, Model
 from nearfield.moments import NEAR, Moments, beside, joined, outside_of
 from nearfield.neighbours import Hidden, Index, NeighbourTable
@@ -25,24 +26,67 @@ _MOST_LOCATED = 2**17  # rows that are bent once and kept
 _MOST_SWEEPS, _SETTLED = 20, 1e-3  # for the site state; relative change of a sweep that is small enough
 
 
+@dataclass(frozen=True, eq=False)
+class Range:
+    """Lowest and highest inputs (d,) of the first n rows."""
+
+    n: int
+    low: np.ndarray
+    high: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What a sweeper of the first of the rows has found, None where it was not asked for."""
+
+    index: Index | None = None
+    located: Growing | None = None
+    range: Range | None = None
+
+
 class Sweeper:
     """A model, the rows that may be neighbours and the index that finds them under the model's length scales.
 
     Moments are those of hard neighbourhoods, or of continuous ones, where there is a `taper`.
     """
 
-    def __init__(self, model: Model, rows: Rows, earlier: AllRows | None = None, taper: Taper | None = None) -> None:
-        """earlier: the first of the rows, factorised together before, if they were."""
+    def __init__(
+        self,
+        model: Model,
+        rows: Rows,
+        earlier: AllRows | None = None,
+        taper: Taper | None = None,
+        known: Known | None = None,
+        leaves: int | None = None,
+    ) -> None:
+        """earlier: the first of the rows, factorised together before, if they were; known: what was known of them.
+
+        leaves: how many boxes an approximate search looks into; None: it is exact.
+        """
         self.model = model
         self.rows = rows
         self.taper = taper
         self._earlier = earlier
+        self._known, self._leaves = known or Known(), leaves
         self.metric = model.metric
 
-    @cached_property
+    @property
+    def known(self) -> Known:
+        """What serves a sweeper of these rows and more, with the same parameters."""
+        own, before = vars(self), self._known
+        return Known(own.get("index", before.index), own.get("_bent", before.located), own.get("_range", before.range))
+
+    @property
     def located(self) -> np.ndarray:
         """The rows (n, d) as the kernel sees them, before the length scales."""
-        return self.model.coordinates(np.asarray(self.rows.inputs))
+        return self._bent.values if len(self.model.covariance.warps) else np.asarray(self.rows.inputs)
+
+    @cached_property
+    def _bent(self) -> Growing:
+        before, inputs = self._known.located, self.rows.inputs
+        if before is None:
+            return Growing(self.model.coordinates(np.asarray(inputs)))
+        return before.followed_by(self.model.coordinates(inputs[len(before) :]))
 
     @property
     def lengths(self) -> np.ndarray:
@@ -61,12 +105,12 @@ class Sweeper:
     @cached_property
     def index(self) -> Index:
         """Finds neighbours under the metric."""
-        return self.rows.searched.index(self.metric)
+        return self.rows.searched.index(self.metric, most=self._leaves, earlier=self._known.index)
 
     @cached_property
     def restricted(self) -> Index:
         """Finds those among the rows that a left-out row may see."""
-        return self.rows.searched.index(self.metric, self.rows.hidden)
+        return self.rows.searched.index(self.metric, self.rows.hidden, most=self._leaves)
 
     @cached_property
     def together(self) -> AllRows:
@@ -109,7 +153,16 @@ class Sweeper:
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest standardised inputs (d,) of the rows."""
-        return self.rows.bounds
+        return self._range.low, self._range.high
+
+    @cached_property
+    def _range(self) -> Range:
+        before, inputs = self._known.range, self.rows.inputs
+        if before is None:
+            return Range(len(inputs), *self.rows.bounds)
+        more = inputs[before.n :]
+        low, high = more.min(axis=0, initial=np.inf), more.max(axis=0, initial=-np.inf)
+        return Range(len(inputs), np.minimum(before.low, low), np.maximum(before.high, high))
 
     def whole(self, k: int) -> bool:
         """Whether k neighbours are all rows, and these few enough to be factorised together."""
@@ -249,10 +302,11 @@ class Sweeper:
         ]
         return replace(joined(parts).at(0), outside=outside)
 
-    def settled(self, k: int, which: np.ndarray | None = None) -> tuple[np.ndarray, int]:
+    def settled(self, k: int, which: np.ndarray | None = None, in_place: bool = False) -> tuple[np.ndarray, int]:
         """The site state (n, A) after sweeps over the rows `which` (all by default) until it stands still; how many.
 
-        A sweep sees the state of the one before, so the answer does not depend on the blocks.
+        A sweep sees the state of the one before, so the answer does not depend on the blocks. in_place: the state of
+        these rows is written over, which nobody else may have seen.
         """
         family, rows = self.model.family, self.rows
         if family.state_size == 0 or family.state_learned:
@@ -269,9 +323,9 @@ class Sweeper:
             else:
                 parts = zip(blocks, ids, strict=True)
                 fresh = np.concatenate([self._updated(rows, which[b], query[b], own) for b, own in parts])
-            old, state = rows.state[which], rows.state.copy()
+            old, state = rows.state[which], rows.state if in_place else rows.state.copy()
             state[which] = fresh
-            rows = rows.with_state(state)
+            rows = rows if in_place else rows.with_state(state)
             size = np.maximum(np.maximum(np.abs(fresh), np.abs(old)), np.finfo(float).tiny)
             change = float((np.abs(fresh - old) / size).mean())  # row by row: outliers have huge states
         return rows.state, sweeps

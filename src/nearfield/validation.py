@@ -134,3 +134,8 @@ def _column(what: str, key: Any, columns: Sequence[str]) -> int:
 def those(values: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """The rows (m, ..) of values (n, ..) that are kept (n,); the values themselves where all are."""
     return values if kept.all() else values[kept]
+
+
+def plain(value: Any) -> Any:
+    """Without numpy's types, which JSON does not know."""
+    return value.item() if isinstance(value, np.generic) else value

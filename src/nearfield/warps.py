@@ -67,6 +67,19 @@ class Warps:
         knots, scores = (np.stack(part) for part in zip(*found.values(), strict=True))
         return cls(d, np.array(list(found), dtype=np.int64), knots, scores)
 
+    def without(self, gone: np.ndarray, left: np.ndarray) -> Warps:
+        """The same maps without knots at values of the rows `gone` (m, d) that none of those `left` (n, d) has.
+
+        Between the knots beside them they become linear; without any such knot, these warps themselves.
+        """
+        knots, scores = self.knots.copy(), self.scores.copy()
+        for i, e in enumerate(self.columns.tolist()):
+            hit = np.flatnonzero(np.isin(knots[i], gone[:, e]))
+            hit = hit[~np.isin(knots[i, hit], left[:, e])]
+            if hit.size:
+                knots[i], scores[i] = _without_knots(knots[i], scores[i], hit)
+        return self if np.array_equal(knots, self.knots) else Warps(self.d, self.columns, knots, scores)
+
     def __len__(self) -> int:
         return len(self.columns)
 
@@ -155,11 +168,26 @@ def _table(column: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
     if len(values) > _INNER:
         which = _spread(rank, _INNER)
         values, both = values[which], both[:, which]
+    return _led_on(values, both)
+
+
+def _led_on(values: np.ndarray, both: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Knots (KNOTS,) and scores (2, KNOTS) of values (m,) with scores (2, m); beyond them, the mean slope leads on."""
     slope = (both[:, -1] - both[:, 0]) / (values[-1] - values[0])
     ends = values[0] - 1.0, values[-1] + np.arange(1.0, KNOTS - len(values))  # the rest of the table leads on
     knots = np.concatenate([[ends[0]], values, ends[1]])
     before, after = (both[:, i, None] + slope[:, None] * (end - values[i]) for i, end in ((0, ends[0]), (-1, ends[1])))
     return knots, np.concatenate([before, both, after], axis=1)
+
+
+def _without_knots(knots: np.ndarray, scores: np.ndarray, hit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A table of knots (KNOTS,) and scores (2, KNOTS) without those at the places `hit`."""
+    count = next(m for m in range(1, KNOTS) if np.array_equal(knots[m + 1 :], knots[m] + np.arange(1.0, KNOTS - m)))
+    inner = np.setdiff1d(np.arange(1, count + 1), hit)
+    if len(inner) >= 2:
+        return _led_on(knots[inner], scores[:, inner])
+    values = np.array([-1.0, 1.0])
+    return _led_on(values, np.stack([np.interp(values, knots, own) for own in scores]))
 
 
 def _spread(rank: np.ndarray, most: int) -> np.ndarray:

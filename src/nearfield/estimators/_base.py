@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -16,15 +14,18 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from nearfield import fitting
+from nearfield.approximate import SEARCHES
 from nearfield.column_values import TableWarning
 from nearfield.columns import Columns, Features, SomeRows
 from nearfield.coordinates import Chart
 from nearfield.encoding import TableEncoder, columns_of
 from nearfield.encoding_race import best_encoding, few_levels_apart
+from nearfield.estimators._changing import ChangingRows
 from nearfield.estimators._copies import CountedCopies, TrainingTable
-from nearfield.estimators._files import packed, plain, restored
+from nearfield.estimators._files import packed, restored
+from nearfield.estimators._forgetting import shares
 from nearfield.estimators._from_files import FromFiles
-from nearfield.estimators._groups import more_group_numbers
+from nearfield.estimators._locks import lock_of
 from nearfield.estimators._maps import Maps
 from nearfield.families import FAMILIES, Family, Observations, Observed
 from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
@@ -33,9 +34,10 @@ from nearfield.kernels import find_kernel
 from nearfield.leaving import ALONE, LeftOut
 from nearfield.means import MEANS
 from nearfield.persistence import naming_file, read_file, write_file
+from nearfield.prediction import Predictor
 from nearfield.rows import join_equal
 from nearfield.summary import Summary, bent_line, smoothness_line
-from nearfield.validation import check_choice, checked_warp, is_int, those
+from nearfield.validation import check_choice, checked_warp, is_int, plain, those
 from nearfield.weighting import Weighting, counting, warn_of_weights
 from nearfield.wild import Given, disbelieved, tame_rows
 
@@ -45,32 +47,15 @@ DEPRECATED = "deprecated"
 
 Self = TypeVar("Self", bound="GPEstimator")
 
-_locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
-_locks_lock = threading.Lock()
-
-
-def _lock_of(model: Any) -> threading.RLock:
-    """One lock for each model, kept apart from it: locks cannot be pickled."""
-    with _locks_lock:
-        return _locks.setdefault(model, threading.RLock())
-
-
-def _forget_locks() -> None:
-    """After a fork: a lock that another thread of the parent held would stay held for ever."""
-    global _locks_lock
-    _locks_lock = threading.Lock()
-    _locks.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)
+_FOUND_LATER = ("_loo", "_importances", "_left_out_errors", "_summary", "_class_counts")
+"""Attributes that depend on all rows, which are found when they are asked for."""
 
 
 class TrainingRowsWarning(UserWarning):
     """The file that was saved contains the training rows."""
 
 
-class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
+class GPEstimator(FromFiles, Maps, CountedCopies, ChangingRows, BaseEstimator):
     """Common ground of the estimators; not an estimator itself. Their arguments are listed in each, as scikit-learn
     wants it."""
 
@@ -87,14 +72,13 @@ class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
     batch_size: int
     refresh_every: int
     continuous: bool | str
+    search: str
     engine: str
     checkpoint: str | os.PathLike[str] | None
     cache: str | os.PathLike[str] | None
     verbose: bool | None
     random_state: int | np.random.RandomState | None
     _fit: Fit
-    _places: np.ndarray  # (n,) the observation that each training row became
-    _given: np.ndarray | None = None  # (n + 1,) numbers of these as the user gave rows, and of all; None: 0 to n
     _target: Any  # Scaling of a target that is standardised, else None
     _target_names: list[str] | None = None  # of the columns of y, where it had names
     _first_row: int = 0  # number of the first row in messages
@@ -110,6 +94,7 @@ class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
         find_kernel(self.kernel)
         check_choice("metric", self.metric, METRICS)
         check_choice("mean", self.mean, tuple(MEANS))
+        check_choice("search", self.search, SEARCHES)
         if self.engine != DEPRECATED:
             warnings.warn(
                 "engine is deprecated and has no effect: there is one engine. It will be removed in version 0.4.",
@@ -172,51 +157,31 @@ class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
         if table.distinct is not None:
             self._places = self._places[table.distinct.own]
             fit = replace(fit, summary=replace(fit.summary, rows=len(self._places)))
-        self._given = None if kept.all() else np.append(np.flatnonzero(kept), len(kept))
+        counts, copied = family.weight(observed), table.distinct is not None
+        weights = fit.predictor.rows.observations.weights
+        self._shares = shares(self._places, counts, weights, table.auto, copied)
+        self._rooms = {}
+        self._numbers, self._came = (None, 0) if kept.all() else (np.flatnonzero(kept), len(kept))
         self._adopt(fit)
         self.__dict__.pop("_described", None)
         self.extra_: dict[str, Any] = {}
 
-    def _append(
-        self, X: np.ndarray, observed: Observed, kept: np.ndarray, times: np.ndarray | None = None, groups: Any = None
-    ) -> None:
-        """Take validated rows, those `kept` of the rows that came, into the fit; threads wait for each other.
-
-        times: of all rows that came, where those of the fit have some. groups: labels of them, as users give them.
-        """
-        with _lock_of(self):
-            old, X = self._fit, self._checked_places(X)
-            family = old.predictor.model.family
-            observed = family.standardised(observed, self._target)
-            family.check(observed)
-            known, taken = self._group_labels, old.predictor.rows.groups
-            numbers, labels = more_group_numbers(groups, kept, known, taken)
-            rows = join_equal(family, X, observed, numbers, None if times is None else times[kept])
-            fit = old.extended(rows, len(X))
-            places = family.places(rows.row, observed, rows.observed) + len(old.predictor.rows.observations)
-            if self._given is not None or not kept.all():
-                *before, total = self._row_numbers().tolist()
-                self._given = np.array([*before, *(total + np.flatnonzero(kept)), total + len(kept)], dtype=np.int64)
-            self._places, self._group_labels = np.concatenate([self._places, places]), labels
-            self._adopt(fit)
-
-    def _row_numbers(self) -> np.ndarray:
-        """Numbers (n + 1,) of the training rows as the user gave rows, from 0, and how many came in all."""
-        return np.arange(len(self._places) + 1) if self._given is None else self._given
-
-    def _renumber(self, numbers: np.ndarray, total: int) -> None:
-        """Rows were given that are the ones with these numbers (m,) among `total`."""
-        self._given = np.append(numbers[self._row_numbers()[:-1]], total)
-
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: never a model in the middle of an update."""
-        with _lock_of(self):
+        with lock_of(self):
             state: dict[str, Any] = dict(super().__getstate__())
+            state.pop("_rooms", None)
             return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        given = self.__dict__.pop("_given", None)  # of a model that was pickled by an earlier version
+        if given is not None:
+            self._numbers, self._came = given[:-1], int(given[-1])
 
     def _left_out(self, compute: Callable[[], Any], name: str = "_loo") -> Any:
         """What `compute` makes of the left-out rows, kept under a name, once for each fit; `update` waits for it."""
-        with _lock_of(self):
+        with lock_of(self):
             if name not in self.__dict__:
                 self.__dict__[name] = compute()
             return self.__dict__[name]
@@ -325,29 +290,40 @@ class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
         return tags
 
     def _adopt(self, fit: Fit) -> None:
-        """Take over a fit: set everything that depends on it."""
+        """Take over a fit: set what depends on it, but for what takes time for each row and is found when asked for."""
+        before = self.__dict__.get("_fit", fit)
         self._fit = fit
-        for name in ("_loo", "_importances", "_left_out_errors"):
+        for name in _FOUND_LATER:
             self.__dict__.pop(name, None)
         self.k_: int = fit.predictor.k
-        self.continuous_: bool = fit.predictor.taper is not None
         self.n_rows_: int = len(self._places)
         model = fit.predictor.model
+        if before is not fit and _same_but_for_rows(before.predictor, fit.predictor):
+            return
+        self.continuous_: bool = fit.predictor.taper is not None
         self.length_scales_: np.ndarray = np.exp(model.parameters["log_lengths"]) * fit.inputs.scale
         lengths = model.search_lengths
         self.smoothness_: dict[str, float] | None = model.covariance.smoothness(model.parameters)
         self.bends_: np.ndarray = model.covariance.shares(model.parameters)
-        names = self._mapped_names()
         relevance = np.where(fit.inputs.scale == IGNORED, 0.0, 1 / lengths)
-        self.feature_relevance_: dict[str, float] = dict(zip(names, relevance.tolist(), strict=True))
-        self.summary_: Summary = replace(
-            fit.summary,
+        self.feature_relevance_: dict[str, float] = dict(zip(self._mapped_names(), relevance.tolist(), strict=True))
+        self._adopt_learned(fit)
+
+    @property
+    def summary_(self) -> Summary:
+        """What the fit did and how well it predicts rows left out."""
+        check_is_fitted(self)
+        found: Summary = self._left_out(self._summarised, "_summary")
+        return found
+
+    def _summarised(self) -> Summary:
+        return replace(
+            self._fit.summary,
             smoothness=smoothness_line(self.smoothness_),
-            bent=bent_line(self.bends_, names),
+            bent=bent_line(self.bends_, self._mapped_names()),
             axes=self._axes_line(),
             sill=self._sill_line(),
         )
-        self._adopt_learned(fit)
 
     def _adopt_learned(self, fit: Fit) -> None:
         """What the family learned, as attributes: those of an earlier fit go, those that all families have stay."""
@@ -376,7 +352,7 @@ class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
         """Write the fitted model to one file, which contains the training rows. `extra` is plain JSON kept with it."""
         check_is_fitted(self)
-        with _lock_of(self):
+        with lock_of(self):
             header, arrays, n_rows = *self._packed(extra), self.n_rows_
         write_file(path, header, arrays)
         warnings.warn(
@@ -410,6 +386,10 @@ class GPEstimator(FromFiles, Maps, CountedCopies, BaseEstimator):
             names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self._fit.inputs.given)])
             self._encoder = TableEncoder.of_numbers(names)
         return self._encoder
+
+
+def _same_but_for_rows(one: Predictor, other: Predictor) -> bool:
+    return one.model is other.model and one.head is other.head and one.taper is other.taper
 
 
 def names_of(y: Any) -> list[str] | None:

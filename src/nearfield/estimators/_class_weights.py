@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nearfield.estimators._files import plain
 from nearfield.persistence import ModelFileError
+from nearfield.validation import plain
 
 
 def class_weights(asked: Any, classes: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -82,7 +82,7 @@ class ExplainedPredictions(GPEstimator):
     def _first_numbers(self) -> np.ndarray:
         """Numbers (n,) of the first given row that each row of the fit stands for."""
         row = self._fit.predictor.rows.observations.row[self._places]
-        return np.asarray(self._row_numbers()[np.unique(row, return_index=True)[1]])
+        return np.asarray(self._row_numbers()[0][np.unique(row, return_index=True)[1]])
 
 
 def _explained_value(deleted: Deleted, values: Values, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

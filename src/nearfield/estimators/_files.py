@@ -13,6 +13,7 @@ from nearfield.estimators._left_out import listed_buffer, unlisted_buffer
 from nearfield.migration import NEWEST, migrated
 from nearfield.model_file import pack, unpack
 from nearfield.persistence import ModelFileError, require, require_array, section
+from nearfield.validation import plain
 from nearfield.weighting import Weighting
 
 _NOT_SAVED = ("checkpoint", "cache", "verbose", "random_state", "engine", "calibrated")
@@ -50,7 +51,9 @@ def packed(model: Any, extra: dict[str, Any] | None) -> tuple[dict[str, Any], di
     sections |= own
     versioned = {name: {"version": NEWEST[name], **fields} for name, fields in sections.items()}
     arrays |= {**target_arrays, **group_arrays, "target.places": model._places.astype(np.int64)}
-    arrays |= {} if model._given is None else {"target.given": model._given.astype(np.int64)}
+    arrays |= {} if model._shares is None else {"target.shares": model._shares}
+    if model._numbers is not None:
+        arrays["target.given"] = np.append(model._numbers, model._came).astype(np.int64)
     return {"sections": versioned}, arrays
 
 
@@ -72,10 +75,15 @@ def restored(cls: type[Any], version: int, header: dict[str, Any], arrays: dict[
     most = len(fit.predictor.rows.observations)
     if model._places.size and not (model._places.min() >= 0 and model._places.max() < most):
         raise ModelFileError("its array 'target.places' points outside of its rows")
+    if "target.shares" in arrays:  # where rows do not count once each
+        model._shares = require_array(arrays, "target.shares", "float64", 1)
+        if model._shares.shape != model._places.shape or not (model._shares >= 0).all():
+            raise ModelFileError("its array 'target.shares' does not say how much each row counts")
     if "target.given" in arrays:  # where some rows were left out
-        model._given = require_array(arrays, "target.given", "int64", 1)
-        if len(model._given) != len(model._places) + 1 or model._given[0] < 0 or (np.diff(model._given) <= 0).any():
+        numbers = require_array(arrays, "target.given", "int64", 1)
+        if len(numbers) != len(model._places) + 1 or numbers[0] < 0 or (np.diff(numbers) <= 0).any():
             raise ModelFileError("its array 'target.given' does not number its rows")
+        model._numbers, model._came = numbers[:-1], int(numbers[-1])
     _, target = section(header, "target", NEWEST["target"])
     names = target.get("names")
     model._target_names = list(map(str, names)) if isinstance(names, list) else None
@@ -129,8 +137,3 @@ def _listed(categorical: Any) -> Any:
     if isinstance(categorical, Mapping):
         return {key: _listed(value) for key, value in categorical.items()}
     return [plain(key) for key in categorical]
-
-
-def plain(value: Any) -> Any:
-    """Without numpy's types, which JSON does not know."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -23,6 +23,14 @@ def group_numbers(groups: Any, kept: np.ndarray) -> tuple[np.ndarray, GroupLabel
     return numbers.reshape(-1).astype(np.int64), GroupLabels(kind, _hashes(different), np.arange(len(different)))
 
 
+def labels_left(known: GroupLabels | None, taken: np.ndarray | None) -> GroupLabels | None:
+    """Those of the labels whose groups still have rows; taken: numbers (n,) of the groups of these."""
+    if known is None or taken is None:
+        return known
+    left = np.isin(known.numbers, taken)
+    return GroupLabels(known.kind, known.keys[left], known.numbers[left])
+
+
 def more_group_numbers(
     groups: Any, kept: np.ndarray, known: GroupLabels | None, taken: np.ndarray | None
 ) -> tuple[np.ndarray | None, GroupLabels | None]:

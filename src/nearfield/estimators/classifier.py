@@ -93,6 +93,9 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns
         (longitude and latitude are two), unless left-out rows are predicted clearly worse; for more only where they are
         predicted clearly better.
+    search : "exact", or "approximate": a prediction then looks into so many boxes of rows only that left-out rows find
+        95 % of their nearest neighbours on average. What that costs is in `summary_` (`recall`, `exact_nll` and
+        `approximate_nll`). Training is exact, and so are predictions where brute force is faster than so many boxes.
 
     Attributes
     ----------
@@ -142,6 +145,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         leave_out: str = "one",
         buffer: Any = None,
         continuous: bool | str = DEFAULTS.continuous,
+        search: str = DEFAULTS.search,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -169,6 +173,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         self.leave_out = leave_out
         self.buffer = buffer
         self.continuous = continuous
+        self.search = search
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
@@ -269,13 +274,24 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
             )
         return places
 
-    def _adopt(self, fit: Fit) -> None:
-        super()._adopt(fit)
-        seen = fit.predictor.rows.observations
+    @property
+    def class_counts_(self) -> np.ndarray:
+        """How often each class was seen, (K,)."""
+        check_is_fitted(self)
+        found: np.ndarray = self._left_out(self._counted_classes, "_class_counts")
+        return found
+
+    @property
+    def class_shares_(self) -> np.ndarray:
+        """In which share of the rows, (K,)."""
+        counts = self.class_counts_
+        return counts / counts.sum()
+
+    def _counted_classes(self) -> np.ndarray:
+        seen = self._fit.predictor.rows.observations
         labels = self._family.values(seen.observed)
         counted = np.bincount(labels, seen.weights, minlength=self._family.classes)
-        self.class_counts_: np.ndarray = counted / self.class_weight_
-        self.class_shares_: np.ndarray = self.class_counts_ / self.class_counts_.sum()
+        return np.asarray(counted / self.class_weight_)
 
     def _baseline(self) -> dict[str, Any]:
         """What a prediction that ignores the inputs is made of, from the training rows."""

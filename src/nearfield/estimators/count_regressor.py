@@ -76,6 +76,9 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
         neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns
         (longitude and latitude are two), unless left-out rows are predicted clearly worse; for more only where they are
         predicted clearly better.
+    search : "exact", or "approximate": a prediction then looks into so many boxes of rows only that left-out rows find
+        95 % of their nearest neighbours on average. What that costs is in `summary_` (`recall`, `exact_nll` and
+        `approximate_nll`). Training is exact, and so are predictions where brute force is faster than so many boxes.
 
     Attributes
     ----------
@@ -122,6 +125,7 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
         leave_out: str = "one",
         buffer: Any = None,
         continuous: bool | str = DEFAULTS.continuous,
+        search: str = DEFAULTS.search,
     ) -> None:
         self.kernel = kernel
         self.k = k
@@ -147,6 +151,7 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
         self.leave_out = leave_out
         self.buffer = buffer
         self.continuous = continuous
+        self.search = search
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 

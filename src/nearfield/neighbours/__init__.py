@@ -14,12 +14,15 @@ same answer to the last bit, whatever the batch, the number of threads or the or
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, get_args
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
 
 import numpy as np
 
 from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64, equal_rows_hold, find_equal_rows, order_key
-from nearfield.neighbours._index import NeighbourIndex, NeighbourTable, check_overflow
+from nearfield.neighbours._index import Index, NeighbourIndex, NeighbourTable, check_overflow
+from nearfield.neighbours._joined import JoinedIndex, parts_of
 from nearfield.neighbours.boxes import BoxedInputs, Boxes, BoxIndex, Hidden
 from nearfield.neighbours.product import ProductCandidates
 from nearfield.warps import Metric
@@ -40,23 +43,6 @@ __all__ = [
 ]
 
 Kind = Literal["auto", "boxes", "product", "direct"]
-
-
-class Index(Protocol):
-    """What finds neighbours: `NeighbourIndex` or `BoxIndex`. Several threads may query at once."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def n_rows(self) -> int: ...
-
-    def query(self, queries: Float64, k: int, exclude: Int64 | None = None) -> NeighbourTable:
-        """The k nearest rows of each query (b, d), without row exclude[i] for query i (b,); -1 excludes nothing.
-
-        Where rows are hidden, without those that row exclude[i] may not see.
-        """
-        ...
 
 
 # Which search is faster: processor time of one thread in microseconds a query, k = 64, on a busy machine with AVX-512,
@@ -94,57 +80,138 @@ _ASKED, _ASKED_K = 8, 64  # queries that tell, and neighbours
 _GIVEN_UP = 4.0  # times as many points as would be worth looking at
 
 
+_FEW_RECENT = 512  # rows up to which those that came last are looked at one by one
+_MERGED = 8  # a part is put into boxes together with the one before it from this share of its size on
+
+
+@dataclass(eq=False)
+class _Part:
+    """Rows first .. last, put into boxes when these are first needed."""
+
+    first: int
+    last: int
+    equal: EqualRows | None = None
+    boxes: Boxes | None = None
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+
 class SearchedRows:
-    """Rows (n, d), put into boxes once, which are cut anew only where columns have been stretched a lot since."""
+    """Rows (n, d), put into boxes once, which are cut anew only where columns have been stretched a lot since.
 
-    def __init__(self, inputs: Float64 | BoxedInputs, equal: EqualRows | None = None) -> None:
+    Rows that follow later are parts of their own, each with boxes of its own: those of a part that has grown large
+    enough beside the one before it are cut anew with it, so that there are few parts, and each row is moved a few times
+    however many come one by one. The last few rows are in no box. Rows that are held in boxes alone stay there.
+    """
+
+    def __init__(
+        self,
+        inputs: Float64 | BoxedInputs,
+        equal: EqualRows | None = None,
+        parts: tuple[_Part, ...] | None = None,
+    ) -> None:
         """equal: which of them are equal, if it is known."""
-        self._inputs, self._found = inputs, equal
-        self._boxes: Boxes | None = None
+        self._inputs = inputs
+        self._held = inputs.boxed if isinstance(inputs, BoxedInputs) else 0  # the first rows, that are in boxes alone
+        self._parts = (_Part(0, self._held or len(inputs), equal),) if parts is None else parts
 
-    @property
-    def equal(self) -> EqualRows:
-        """Which rows are equal."""
-        if self._found is None:
-            self._found = find_equal_rows(np.asarray(self._inputs))
-        return self._found
+    def followed_by(self, inputs: Float64 | BoxedInputs) -> SearchedRows:
+        """The same rows and more behind them: inputs (n, d) of all."""
+        return SearchedRows(inputs, None, self._parts)
 
     def boxes(self, lengths: Float64) -> Boxes:
-        """The rows in boxes that are in good shape under these length scales (d,)."""
-        if isinstance(self._inputs, BoxedInputs):
+        """The rows in boxes that are in good shape under these length scales (d,), if all are one part."""
+        return self._boxes(self._parts[0], lengths)
+
+    def is_dearer(self, most: int, metric: Metric) -> bool:
+        """Whether to look into so many leaves takes longer than brute force."""
+        boxes, d = self.boxes(metric.lengths), self._inputs.shape[1]
+        points = most * len(boxes) / len(boxes.panels)
+        return points * (_BOX_POINT + d * _BOX_NUMBER) > _worth(len(boxes), d)
+
+    def _boxes(self, part: _Part, lengths: Float64) -> Boxes:
+        if isinstance(self._inputs, BoxedInputs) and part.first == 0 and part.last == self._held:
             return self._inputs.boxes(lengths)
-        found = self._boxes
+        found = part.boxes
         if found is None or not found.fit(lengths):
-            found = self._boxes = Boxes(self._inputs, self.equal, lengths)
+            found = part.boxes = Boxes(self._inputs[part.first : part.last], self._equal(part), lengths)
         return found
 
-    def index(self, metric: Metric, hidden: Hidden | None = None, kind: Kind = "auto") -> Index:
-        """Finds neighbours under a metric, among the rows that are not hidden."""
+    def _equal(self, part: _Part) -> EqualRows:
+        """Which rows of a part are equal."""
+        if part.equal is None:
+            part.equal = find_equal_rows(np.asarray(self._inputs[part.first : part.last]))
+        return part.equal
+
+    def index(
+        self,
+        metric: Metric,
+        hidden: Hidden | None = None,
+        kind: Kind = "auto",
+        most: int | None = None,
+        earlier: Index | None = None,
+    ) -> Index:
+        """Finds neighbours under a metric, among the rows that are not hidden.
+
+        most: leaves of each part that a query visits at most, for an approximate search. earlier: what found them,
+        under the same metric, among the first of the rows.
+        """
+        parts = self._parts = self._tidy(at_once=hidden is not None)
+        known = {} if earlier is None or hidden is not None else parts_of(earlier)
+        found: list[tuple[int, Index]] = []
+        for part in parts:
+            index = known.get((part.first, part.last))
+            found.append((part.first, index or self._indexed(part, metric, hidden, kind, most)))
+        boxed = parts[-1].last
+        if boxed < len(self._inputs):
+            found.append((boxed, self._indexed(_Part(boxed, len(self._inputs)), metric, None, "direct", None)))
+        return found[0][1] if len(found) == 1 else JoinedIndex(found)
+
+    def _tidy(self, at_once: bool) -> tuple[_Part, ...]:
+        """The parts, with the rows behind them as another one unless they are few, and those joined that are due."""
+        n, ends = len(self._inputs), [0, *(part.last for part in self._parts)]
+        if at_once:
+            ends = [0, n]
+        elif n - ends[-1] > _FEW_RECENT:
+            ends.append(n)
+        while len(ends) > 2 and ends[-2] != self._held and (ends[-1] - ends[-2]) * _MERGED >= ends[-2] - ends[-3]:
+            del ends[-2]
+        known = {(part.first, part.last): part for part in self._parts}
+        return tuple(known.get(own) or _Part(*own) for own in pairwise(ends))
+
+    def _indexed(self, part: _Part, metric: Metric, hidden: Hidden | None, kind: Kind, most: int | None) -> Index:
+        """Finds neighbours among the rows of a part, which are numbered from 0."""
         if kind in ("auto", "boxes"):
-            boxes = self.boxes(metric.lengths)
-            found = BoxIndex(boxes, metric, hidden)
-            if kind == "boxes" or hidden is not None or not self._product_is_faster(found, len(boxes), metric):
+            boxes = self._boxes(part, metric.lengths)
+            found = BoxIndex(boxes, metric, hidden, most)
+            exact = hidden is None and most is None
+            if kind == "boxes" or not exact or not self._product_is_faster(found, part, len(boxes), metric):
                 return found
-        distinct = len(self.equal) == len(self._inputs)
-        points = metric.apply(np.asarray(self._inputs) if distinct else self._inputs[self.equal.first])
+        equal, inputs = self._equal(part), np.asarray(self._inputs[part.first : part.last])
+        points = metric.apply(inputs if len(equal) == len(inputs) else inputs[equal.first])
         box = np.stack([points.min(axis=0), points.max(axis=0)])
         check_overflow(box[:1], box)
         source = None if kind == "direct" else ProductCandidates(points, box)
-        return NeighbourIndex(points, box, self.equal, source, "direct" if source is None else "product")
+        return NeighbourIndex(points, box, equal, source, "direct" if source is None else "product")
 
-    def _product_is_faster(self, index: BoxIndex, m: int, metric: Metric) -> bool:
-        """Whether brute force over m points takes less time than boxes do, for a few of the rows.
+    def _product_is_faster(self, index: BoxIndex, part: _Part, m: int, metric: Metric) -> bool:
+        """Whether brute force over the m points of a part takes less time than boxes do for a few of its rows.
 
         The answers do not depend on it.
         """
-        n, d = self._inputs.shape
+        d = self._inputs.shape[1]
         if d <= _FEW_COLUMNS or m <= _FEW_POINTS:
             return False
-        product = _PRODUCT_QUERY + m * (_PRODUCT_POINT + d * _PRODUCT_NUMBER)
-        worth = max(product - _BOX_QUERY, 0.0) / (_BOX_POINT + d * _BOX_NUMBER)
-        some = np.linspace(0, n - 1, _ASKED).astype(np.int64)
-        points = metric.apply(self._inputs[some])
+        worth = _worth(m, d) / (_BOX_POINT + d * _BOX_NUMBER)
+        some = np.linspace(0, len(part) - 1, _ASKED).astype(np.int64)
+        points = metric.apply(self._inputs[part.first + some])
         return index.looked_at(points, min(_ASKED_K, m - 1), some, _GIVEN_UP * worth) > worth
+
+
+def _worth(m: int, d: int) -> float:
+    """Nanoseconds that boxes may take to look at points, where brute force has to look at m of them."""
+    return max(_PRODUCT_QUERY + m * (_PRODUCT_POINT + d * _PRODUCT_NUMBER) - _BOX_QUERY, 0.0)
 
 
 def build_index(

@@ -29,6 +29,28 @@ class NeighbourTable:
     sqdist: Float64  # (b, k)
 
 
+class Index(Protocol):
+    """What finds neighbours: `NeighbourIndex` or `BoxIndex`. Several threads may query at once."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def box(self) -> Float64:
+        """Lowest and highest coordinates (2, d) of the rows, or of a box around them."""
+        ...
+
+    def query(self, queries: Float64, k: int, exclude: Int64 | None = None) -> NeighbourTable:
+        """The k nearest rows of each query (b, d), without row exclude[i] for query i (b,); -1 excludes nothing.
+
+        Where rows are hidden, without those that row exclude[i] may not see.
+        """
+        ...
+
+
 class CandidateSource(Protocol):
     """A fast search that may err in rounding, but knows by how much."""
 
@@ -50,7 +72,7 @@ class NeighbourIndex:
     ) -> None:
         self.kind = kind
         self._points = points
-        self._box = box
+        self.box = box
         self._equal = equal_rows
         self._source = source
 
@@ -68,7 +90,7 @@ class NeighbourIndex:
         table = NeighbourTable(np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k)))
         for start in range(0, len(queries), self._block(self._count(k))):
             part = slice(start, start + self._block(self._count(k)))
-            check_overflow(queries[part], self._box)
+            check_overflow(queries[part], self.box)
             self._fill(queries[part], left_out[part], table.ids[part], table.sqdist[part])
         return table
 

@@ -204,8 +204,8 @@ class BoxIndex:
         self._boxes, self._metric, self._most = boxes, metric, _ALL if most is None else most
         low, high = self._put(boxes.low[:, :, None], boxes.high[:, :, None])
         low, high = low[:, :, 0], high[:, :, 0]
-        self._box = np.stack([low[0], high[0]])
-        check_overflow(self._box[:1], self._box)
+        self.box = np.stack([low[0], high[0]])
+        check_overflow(self.box[:1], self.box)
         leaf_low, leaf_high = self._put(boxes.leaf_low, boxes.leaf_high)
         self._tree = (
             boxes.m, boxes.starts, boxes.members, boxes.panels, low, high, leaf_low, leaf_high, boxes.depth,
@@ -229,7 +229,7 @@ class BoxIndex:
         asking = check_exclude(exclude, len(queries), self.n_rows)
         if k < 1:
             raise ValueError(f"k is {k}; at least 1 neighbour must be asked for.")
-        check_overflow(queries, self._box)
+        check_overflow(queries, self.box)
         if len(queries) < _SORTED:
             self._prepare(len(queries))
             return self._search(queries, k, asking, self._most)
@@ -306,45 +306,64 @@ class BoxIndex:
 
 
 class BoxedInputs:
-    """Standardised inputs (n, d) of rows that are held in boxes alone: rows are taken out by their numbers."""
+    """Standardised inputs (n, d) of rows that are held in boxes alone: rows are taken out by their numbers.
+
+    more (m, d): rows behind those, as they are.
+    """
 
     dtype = np.dtype(np.float64)
     ndim = 2
 
-    def __init__(self, boxes: Boxes) -> None:
-        self._boxes = boxes
-        self.shape = (len(boxes.members), boxes.columns)
+    def __init__(self, boxes: Boxes, more: Float64 | None = None, held: list[Boxes] | None = None) -> None:
+        self._held = [boxes] if held is None else held  # what is cut anew serves those with more rows behind, too
+        self.boxed = len(boxes.members)
+        self.more = np.empty((0, boxes.columns)) if more is None else more
+        self.shape = (self.boxed + len(self.more), boxes.columns)
 
     def __len__(self) -> int:
         return self.shape[0]
 
+    def followed_by(self, more: Float64) -> BoxedInputs:
+        """The rows that are in boxes, and behind them those (m, d) instead of the ones that are there."""
+        return BoxedInputs(self._held[0], more, self._held)
+
     def __getitem__(self, which: Any) -> Float64:
         """Rows (.., d): a slice, a mask (n,) or numbers of any shape."""
         if isinstance(which, slice):
-            ids = np.arange(*which.indices(len(self)))
+            start, stop, step = which.indices(len(self))
+            if start >= self.boxed and step == 1:
+                return self.more[start - self.boxed : max(start, stop) - self.boxed]
+            ids = np.arange(start, stop, step)
         else:
             ids = np.asarray(which)
             ids = np.flatnonzero(ids) if ids.dtype == np.bool_ else ids
         flat = np.ascontiguousarray(ids, dtype=np.int64).reshape(-1)
         if flat.size and not -len(self) <= int(flat.min()) <= int(flat.max()) < len(self):
             raise IndexError(f"row {int(flat.max())} was asked for; there are {len(self)}.")
-        return self._boxes.rows(np.where(flat < 0, flat + len(self), flat)).reshape(*ids.shape, self.shape[1])
+        flat = np.where(flat < 0, flat + len(self), flat)
+        later = flat >= self.boxed
+        if not later.any():
+            return self._held[0].rows(flat).reshape(*ids.shape, self.shape[1])
+        found = np.empty((flat.size, self.shape[1]))
+        found[~later], found[later] = self._held[0].rows(flat[~later]), self.more[flat[later] - self.boxed]
+        return found.reshape(*ids.shape, self.shape[1])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return self[:].astype(np.float64 if dtype is None else dtype, copy=False)
 
     def packed(self) -> dict[str, np.ndarray]:
         """Arrays of the boxes, see `Boxes.unpacked`."""
-        return self._boxes.packed()
+        return self._held[0].packed()
 
     @property
     def bounds(self) -> tuple[Float64, Float64]:
         """Lowest and highest values (d,)."""
-        return self._boxes.low[0], self._boxes.high[0]
+        low, high = self._held[0].low[0], self._held[0].high[0]
+        return np.vstack([low[None], self.more]).min(axis=0), np.vstack([high[None], self.more]).max(axis=0)
 
     def boxes(self, lengths: Float64) -> Boxes:
         """The boxes, cut anew if they are in bad shape for these lengths (d,)."""
-        found = self._boxes
+        found = self._held[0]
         if not found.fit(lengths):
-            found = self._boxes = found.cut_anew(lengths)
+            found = self._held[0] = found.cut_anew(lengths)
         return found
