@@ -13,9 +13,10 @@ import pytest
 
 _sources = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
 _digest = hashlib.sha256(b"".join(path.read_bytes() for path in _sources)).hexdigest()[:16]
-# Workers share the cores: libraries that would take all of them for each spend their time waiting for one another.
+# Workers share the cores: threads for all cores in each would spend their time waiting for one another. Tests of threads
+# ask for as many as they need.
 if "PYTEST_XDIST_WORKER" in os.environ:
-    for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    for _name in ("NEARFIELD_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(_name, "1")
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"nearfield-numba-{os.getuid()}-{_digest}"))
 
