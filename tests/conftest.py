@@ -13,8 +13,8 @@ import pytest
 
 _sources = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
 _digest = hashlib.sha256(b"".join(path.read_bytes() for path in _sources)).hexdigest()[:16]
-# Workers share the cores: threads for all cores in each would spend their time waiting for one another. Tests of threads
-# ask for as many as they need.
+# Workers share the cores: with threads for all cores in each, these would wait for one another. Tests of threads ask
+# for as many as they need.
 if "PYTEST_XDIST_WORKER" in os.environ:
     for _name in ("NEARFIELD_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(_name, "1")
