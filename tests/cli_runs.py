@@ -39,7 +39,7 @@ def runner(capsys: pytest.CaptureFixture[str]) -> Run:
 def short_training() -> AbstractContextManager[Any]:
     """Fits of the command line take a few steps only: for what does not depend on how long a model was trained."""
     whole = cli._estimator
-    return patch.object(cli, "_estimator", lambda name, **settings: whole(name, max_steps=20, **settings))
+    return patch.object(cli, "_estimator", lambda name, **settings: whole(name, max_steps=8, **settings))
 
 
 def write(path: Path, table: pa.Table) -> Path:

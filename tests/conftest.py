@@ -13,6 +13,11 @@ import pytest
 
 _sources = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
 _digest = hashlib.sha256(b"".join(path.read_bytes() for path in _sources)).hexdigest()[:16]
+# Workers share the cores: with threads for all cores in each, these would wait for one another. Tests of threads ask
+# for as many as they need.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for _name in ("NEARFIELD_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(_name, "1")
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"nearfield-numba-{os.getuid()}-{_digest}"))
 
 
@@ -44,12 +49,18 @@ def in_time():
 
 @pytest.fixture
 def brief_training(monkeypatch):
-    """Fits take a few steps, whatever is asked for: for checks that fit often and do not judge the fit."""
+    """Fits take a few steps, whatever is asked for: for checks that fit often and do not judge the fit.
+
+    Every stage is there: L-BFGS on samples or on all rows, and mini-batches with a search in between.
+    """
     from nearfield import fitting
+    from nearfield.descent import Descent
 
     whole = fitting.schedule_for
 
     def brief(settings, *rest):
-        return whole(replace(settings, max_steps=20, refresh_every=10), *rest)
+        schedule = whole(replace(settings, max_steps=10, refresh_every=5), *rest)
+        stages = (replace(one, iterations=2) if isinstance(one, Descent) else one for one in schedule.stages)
+        return replace(schedule, stages=tuple(stages))
 
     monkeypatch.setattr(fitting, "schedule_for", brief)

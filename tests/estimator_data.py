@@ -13,7 +13,7 @@ from nearfield.persistence import read_file, write_file
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 
-_QUICK = {"max_steps": 20, "refresh_every": 10, "random_state": 0}
+_QUICK = {"max_steps": 8, "refresh_every": 4, "random_state": 0}
 
 
 def quick(**arguments):

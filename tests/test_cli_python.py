@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from cli_runs import Run, failed, runner
+from cli_runs import Run, failed, runner, short_training
 from model_files import forge
 from scipy import stats
 
 from nearfield import GPClassifier, GPCountRegressor, GPRegressor
+from nearfield.cli import main
 from nearfield.metrics import ClassScores, CountScores, Scores
 from nearfield.migration import NEWEST
 
@@ -78,7 +79,7 @@ def test_numbers(run: Run, tmp_path: Path, named: bool, likelihood: str, column:
     X[60:70] = X[50:60]
     y, weight = f + 0.1 * rng.standard_t(2, N), 1.0 + np.arange(N) % 3
     columns, target = (["width", "height"], "mass") if named else (["x0", "x1"], "y")
-    model = GPRegressor(max_steps=20, random_state=0, likelihood=likelihood)
+    model = GPRegressor(max_steps=8, random_state=0, likelihood=likelihood)
     inputs: Any = pd.DataFrame(X, columns=columns) if named else X
     if column:
         targets: Any = pd.DataFrame({target: y}) if named else y[:, None]
@@ -110,7 +111,7 @@ def test_several_outputs(run: Run, tmp_path: Path, named: bool, outputs: str) ->
     columns, targets = (["width", "height"], ["low", "high"]) if named else (["x0", "x1"], ["y0", "y1"])
     inputs: Any = pd.DataFrame(X, columns=columns) if named else X
     weight = 1.0 + np.arange(N) % 2
-    model = GPRegressor(max_steps=20, random_state=0, outputs=outputs, k=16)
+    model = GPRegressor(max_steps=8, random_state=0, outputs=outputs, k=16)
     model.fit(inputs, pd.DataFrame(Y, columns=targets) if named else Y, sample_weight=weight)
     path = saved(model, tmp_path)
     table = write(tmp_path, X, columns, **dict(zip(targets, Y.T, strict=True)))
@@ -143,7 +144,7 @@ def test_counts(run: Run, tmp_path: Path, likelihood: str, alone: bool) -> None:
         else rng.negative_binomial(3, 3 / (3 + base * np.exp(f)))
     )
     y[60:90] = y[30:60]  # so that whole rows are equal, and joined
-    model = GPCountRegressor(max_steps=20, random_state=0, likelihood=likelihood, k=16)
+    model = GPCountRegressor(max_steps=8, random_state=0, likelihood=likelihood, k=16)
     path = saved(model.fit(X, y, sample_weight=weight, **{name: base}), tmp_path)
     table = write(tmp_path, X, ["x0", "x1"], y=y, **{name: base})
     dist = model.predict_dist(X, **{name: base})
@@ -169,7 +170,7 @@ def test_counts(run: Run, tmp_path: Path, likelihood: str, alone: bool) -> None:
 def test_counts_without_an_exposure_need_none(run: Run, tmp_path: Path) -> None:
     X, f, rng = data()
     y = rng.poisson(np.exp(f))
-    model = GPCountRegressor(max_steps=20, random_state=0, k=16).fit(X, y)
+    model = GPCountRegressor(max_steps=8, random_state=0, k=16).fit(X, y)
     path = saved(model, tmp_path)
     np.testing.assert_allclose(predicted(run, path, write(tmp_path, X, ["x0", "x1"]))["mean"], model.predict(X))
     assert "exposure" not in described(run, path)
@@ -193,7 +194,7 @@ def test_classes(run: Run, tmp_path: Path, which: str, named: bool) -> None:
     columns, target = (["width", "height"], "sort") if named else (["x0", "x1"], "y")
     inputs: Any = pd.DataFrame(X, columns=columns) if named else X
     weight = 1.0 + np.arange(N) % 2
-    model = GPClassifier(max_steps=20, random_state=0, k=16)
+    model = GPClassifier(max_steps=8, random_state=0, k=16)
     model.fit(inputs, pd.Series(y, name=target) if named else y, sample_weight=weight)
     path, table = saved(model, tmp_path), write(tmp_path, X, columns, **{target: y})
     told = described(run, path)
@@ -217,7 +218,7 @@ def test_classes(run: Run, tmp_path: Path, which: str, named: bool) -> None:
 def test_labels_that_no_table_holds_are_described_and_predicted(run: Run, tmp_path: Path) -> None:
     X, f, _ = data()
     y = np.where(f > 0, np.timedelta64(1, "D"), np.timedelta64(2, "D"))
-    path = saved(GPClassifier(max_steps=20, random_state=0, k=16).fit(X, y), tmp_path)
+    path = saved(GPClassifier(max_steps=8, random_state=0, k=16).fit(X, y), tmp_path)
     table = write(tmp_path, X, ["x0", "x1"], y=1)
     assert [c["label"] for c in described(run, path)["classes"]] == ["1 day, 0:00:00", "2 days, 0:00:00"]
     assert set(predicted(run, path, table)["prediction"]) <= {"1 day, 0:00:00", "2 days, 0:00:00"}
@@ -227,7 +228,7 @@ def test_labels_that_no_table_holds_are_described_and_predicted(run: Run, tmp_pa
 @pytest.mark.parametrize("name", ["true", "false"])
 def test_flags_from_python(run: Run, tmp_path: Path, name: str) -> None:
     X, f, _ = data()
-    model = GPClassifier(max_steps=20, random_state=0, k=16).fit(X, f > 0)
+    model = GPClassifier(max_steps=8, random_state=0, k=16).fit(X, f > 0)
     path, table = saved(model, tmp_path), write(tmp_path, X, ["x0", "x1"], y=f > 0)
     assert evaluated(run, path, table)["unseen"] == 0
     place = ["false", "true"].index(name)
@@ -237,21 +238,31 @@ def test_flags_from_python(run: Run, tmp_path: Path, name: str) -> None:
 # ------------------------------------------------------------------------------------------------- newer versions
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    """A table, and what the command line makes of it."""
+    X, f, _ = data(40)
+    folder = tmp_path_factory.mktemp("newer")
+    table, path = write(folder, X, ["x0", "x1"], y=f), folder / "m.nearfield"
+    with short_training():
+        assert main(["fit", str(table), "--target", "y", "--out", str(path), "--k", "8", "--quiet"]) == 0
+    return table, path.read_bytes()
+
+
 @pytest.mark.parametrize("command", ["info", "predict", "evaluate"])
 @pytest.mark.parametrize("section", NEWEST)
-def test_a_newer_section_is_one_clear_error(run: Run, tmp_path: Path, command: str, section: str) -> None:
-    X, f, _ = data(40)
-    model = GPRegressor(max_steps=20, random_state=0, k=8).fit(X, f)
-    path, table = saved(model, tmp_path), write(tmp_path, X, ["x0", "x1"], y=f)
-    fit = run("fit", table, "--target", "y", "--out", path, "--k", 8, "--quiet")
-    assert fit.code == 0
+def test_a_newer_section_is_one_clear_error(
+    run: Run, tmp_path: Path, made: tuple[Path, bytes], command: str, section: str
+) -> None:
+    table, written = made
+    path = tmp_path / "m.nearfield"
     later = NEWEST[section] + 1
 
     def change(_: Any, record: dict[str, Any]) -> None:
         """As a later version might write it: what is in the section now means something else."""
         record["header"]["sections"][section] = {"version": later, "name": "new", "target": 3, "columns": {}}
 
-    path.write_bytes(forge(path.read_bytes(), change))
+    path.write_bytes(forge(written, change))
     tables = [] if command == "info" else [table]
     expected = f"section '{section}' has version {later}", "upgrade nearfield", "m.nearfield"
     failed(run(command, path, *tables), *expected)

@@ -1,5 +1,6 @@
 """Rows that are there more than once: a table that is tiled is taken once, copies are told, and error bars hold."""
 
+import functools
 import warnings
 from collections import Counter
 
@@ -72,21 +73,27 @@ def predicted(model, X, given):
     return list(model.predict(X[:20], return_std=True, **extra))
 
 
+@functools.cache
+def fitted(kind):
+    """Of a table that is there once."""
+    make, table = TABLES[kind]
+    X, y, *rest = table()
+    given = rest[0] if rest else {}
+    return X, y, given, make().fit(X, y, **given)
+
+
 # --- the whole table several times ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.parametrize(("times", "layout"), [(2, "the table again and again"), (3, "each row again and again")])
 def test_a_table_that_is_there_several_times_has_the_bits_of_its_distinct_rows(kind, times, layout):
-    make, table = TABLES[kind]
-    X, y, *rest = table()
-    given = rest[0] if rest else {}
+    X, y, given, alone = fitted(kind)
     which = LAYOUTS[layout](len(y), times)
-    alone = make().fit(X, y, **given)
     many, target, further = rows_of(X, y, given, which)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", CopiesWarning)
-        model = make().fit(many, target, **further)
+        model = TABLES[kind][0]().fit(many, target, **further)
     told = [str(one.message) for one in said if issubclass(one.category, CopiesWarning)]
     assert len(told) == (kind != "near copies")
     assert all(f"Every row is there {times} times" in one and f"once, {len(y)} rows" in one for one in told)
@@ -259,7 +266,7 @@ def share_covered(model, X, y):
 @pytest.mark.parametrize(("copied", "jitter"), [(bootstrap, 0.0), (a_third_twice, 0.0), (a_third_twice, 1e-3)])
 def test_intervals_hold_with_groups_auto(copied, jitter):
     shares = []
-    for seed in range(10):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         (X, y), (X_new, y_new) = waves(rng, 150), waves(rng, 1000)
         which = copied(rng, 150)
@@ -294,7 +301,7 @@ def bagged(model, X, y, **requested):
 
 def test_intervals_hold_with_bagging_and_groups_auto():
     shares = []
-    for seed in range(10):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         (X, y), (X_new, y_new) = waves(rng, 240), waves(rng, 1000)
         (model,) = bagged(GPRegressor(random_state=0), X, y, sample_weight=True).estimators_

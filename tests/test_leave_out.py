@@ -68,7 +68,7 @@ def kinds():
 def test_left_out_moments_are_those_of_the_rows_that_may_be_seen(kind, way):
     make, X, y = kinds()[kind]
     made, fitted = WAYS[way]
-    model = make(max_steps=20, **made).fit(X, y, **fitted)
+    model = make(max_steps=8, **made).fit(X, y, **fitted)
     predictor = model._fit.predictor
     inner, rows = predictor.model, predictor.rows
     assert len(rows) == N == len(rows.observations)
@@ -90,7 +90,7 @@ def test_left_out_moments_are_those_of_the_rows_that_may_be_seen(kind, way):
 def test_rows_of_several_labels_are_left_out_with_their_group():
     X, y = labelled(30)
     X, y, group = np.tile(X, (3, 1)), np.concatenate([y, y, 1 - y]), np.tile(np.arange(30), 3)
-    model = quick_classifier(max_steps=20).fit(X, y, groups=group)
+    model = quick_classifier(max_steps=8).fit(X, y, groups=group)
     rows = model._fit.predictor.rows
     assert len(rows) == 30
     assert not rows.observations.alone.any()
@@ -99,7 +99,7 @@ def test_rows_of_several_labels_are_left_out_with_their_group():
     found = model.loo_.probability
     np.testing.assert_allclose(found[:30], found[60:], atol=1e-9)  # whatever the label of the row was
     # at different times they are different rows
-    timed = quick_classifier(max_steps=20, leave_out="past").fit(X, y, times=np.repeat([1, 2, 3], 30))
+    timed = quick_classifier(max_steps=8, leave_out="past").fit(X, y, times=np.repeat([1, 2, 3], 30))
     assert len(timed._fit.predictor.rows) == 90
 
 
@@ -135,7 +135,7 @@ def test_left_out_rows_are_predicted_as_a_model_of_earlier_rows_does():
 def test_the_first_rows_do_not_count():
     X, y = small(200)
     y = np.where(np.arange(200) < 5, 50.0, y)  # who sees nothing cannot know
-    model = quick(leave_out="past", k=20, max_steps=20).fit(X, y, times=np.arange(200))
+    model = quick(leave_out="past", k=20, max_steps=8).fit(X, y, times=np.arange(200))
     assert model.summary_.left_out_rows == 192
     seeing = model._fit.predictor.rows.seeing(np.arange(200))
     np.testing.assert_array_equal(seeing, np.arange(200) >= 8)  # of the nearest 16, half
@@ -147,7 +147,7 @@ def test_the_first_rows_do_not_count():
 def coverage(make, **sizes):
     from left_out_tasks import scored
 
-    found = [scored(make(seed, **sizes), True, "shared")[0] for seed in range(10)]
+    found = [scored(make(seed, **sizes), True, "shared")[0] for seed in range(6)]
     return float(np.mean(found))
 
 
@@ -235,7 +235,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("made", "fitted", "message"), MISTAKES)
 def test_mistakes_are_told_and_nothing_is_half_done(made, fitted, message):
     X, y = small(30)
-    model = quick(max_steps=20).fit(X, y)
+    model = quick(max_steps=8).fit(X, y)
     before = model.predict(X)
     with pytest.raises(ValueError, match=message):
         model.set_params(**made).fit(X, y, **fitted)
@@ -266,9 +266,9 @@ def test_distances_of_a_buffer_are_those_on_the_ground():
     y = np.sin(X[:, 0] + 2 * X[:, 1]) + 0.1 * rng.standard_normal(80)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        globe = quick(coordinates="lonlat", buffer=1.5, max_steps=20).fit(X, y)
-        plane = quick(coordinates=[0, 1], buffer=1.5, max_steps=20).fit(X, y)
-        apart = quick(coordinates=[0, 1], buffer={0: 1.0, 1: 3.0}, max_steps=20).fit(X, y)
+        globe = quick(coordinates="lonlat", buffer=1.5, max_steps=8).fit(X, y)
+        plane = quick(coordinates=[0, 1], buffer=1.5, max_steps=8).fit(X, y)
+        apart = quick(coordinates=[0, 1], buffer={0: 1.0, 1: 3.0}, max_steps=8).fit(X, y)
     lon, lat = np.radians(X).T
     cosine = np.sin(lat) * np.sin(lat[:, None]) + np.cos(lat) * np.cos(lat[:, None]) * np.cos(lon - lon[:, None])
     off = X[:, None] - X
@@ -282,8 +282,8 @@ def test_distances_of_a_buffer_are_those_on_the_ground():
         found = ((spots[:, None] - spots) ** 2).sum(axis=-1) <= 1
         np.testing.assert_array_equal(found, hidden)
     grid = np.stack(np.meshgrid(np.arange(6.0), np.arange(6.0)), axis=-1).reshape(-1, 2)
-    near = quick(buffer=1.0, max_steps=20).fit(grid, grid[:, 0]).loo_.mean[14]  # the nearest are hidden, too
-    assert quick(buffer=1.001, max_steps=20).fit(grid, grid[:, 0]).loo_.mean[14] == pytest.approx(near, rel=1e-6)
+    near = quick(buffer=1.0, max_steps=8).fit(grid, grid[:, 0]).loo_.mean[14]  # the nearest are hidden, too
+    assert quick(buffer=1.001, max_steps=8).fit(grid, grid[:, 0]).loo_.mean[14] == pytest.approx(near, rel=1e-6)
 
 
 def test_guaranteed_intervals_are_refused():

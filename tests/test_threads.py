@@ -161,7 +161,7 @@ import numpy as np
 from nearfield import GPClassifier, GPRegressor
 
 warnings.simplefilter("ignore")
-short = {"k": 8, "max_steps": 20, "refresh_every": 10, "random_state": 0}
+short = {"k": 8, "max_steps": 4, "refresh_every": 2, "random_state": 0}
 
 
 def wide():

@@ -107,7 +107,8 @@ def _rows(n: int = 1200) -> tuple[np.ndarray, np.ndarray]:
 
 
 X_ALL, Y_ALL = _rows()
-X, Y, X_TEST, Y_TEST = X_ALL[:800], Y_ALL[:800], X_ALL[800:], Y_ALL[800:]
+N = 450
+X, Y, X_TEST, Y_TEST = X_ALL[:N], Y_ALL[:N], X_ALL[800:], Y_ALL[800:]
 PLANTED = {"1e15": {17: 1e15}, "-1e15": {17: -1e15}, "1e300": {17: 1e300}, "several": {3: 1e15, 99: -1e15, 400: 1e300}}
 
 
@@ -135,8 +136,8 @@ def test_wild_inputs_change_no_score_by_5_percent(clean, which, metric):
     with pytest.warns(WildValuesWarning):
         model = GPRegressor(metric=metric, random_state=0).fit(spoiled, Y)
     assert _scores(model) == pytest.approx(clean[metric], rel=0.05)
-    assert model.summary_.left_out_rows == 800 - len(PLANTED[which])
-    assert len(model.loo_.mean) == 800
+    assert model.summary_.left_out_rows == N - len(PLANTED[which])
+    assert len(model.loo_.mean) == N
 
 
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])

@@ -32,7 +32,10 @@ def predict_rows(X_new, X, y, near, k, start, groups, p_start, p_low, p_high, p_
         theta[:] = p_start[0]
         chosen = select(X_new[i], X, near[i], theta, p_start[1], k, start)
         for n in range(k):
-            design[n], target[n] = X[near[i, chosen[n]]], y[near[i, chosen[n]]]
+            row = near[i, chosen[n]]
+            target[n] = y[row]
+            for m in range(d):
+                design[n, m] = X[row, m]
         phi = optimise(first, low, high, rate, design, target, groups, iterations)
         for m in range(d):
             theta[m] = np.exp(phi[groups[m]])

@@ -15,6 +15,7 @@ SMALL = {
     "ppgpr": {"inducing": 20, "steps": 120, "batch": 64},
     "swsgp": {"inducing": 40, "nearest": (8,), "steps": 150, "batch": 32},
     "pgvi": {"inducing": 20, "steps": 80},
+    "hist-boosting": {"trees": 50},
     "muygps": {"neighbours": 20, "batch": 60, "iterations": 15},
     "alc": {"k": 20, "candidates": 60, "lengths": ("isotropic",)},
 }

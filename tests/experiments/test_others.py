@@ -11,7 +11,7 @@ from experiments.methods.others import spread
 from experiments.methods.protocol import package
 
 PACKAGES = {"catboost": "catboost", "ngboost": "ngboost", "gpboost": "gpboost", "muygps": "MuyGPyS"}
-SMALL = {"muygps": {"neighbours": 30, "batch": 100, "iterations": 15}}
+SMALL = {"muygps": {"neighbours": 30, "batch": 100, "iterations": 15}, "hist-boosting": {"trees": 60}}
 
 
 def noisy_line(n=900, seed=0):
@@ -64,7 +64,7 @@ def test_a_class_that_training_lacks_has_its_column_and_a_small_probability(name
     y = np.array([0, 2, 3])[np.digitize(X[:, 0], [-0.5, 0.5])]  # no 1
     y_val = y[300:].copy()
     y_val[0] = 1
-    method = METHODS[name].build(Settings("multiclass", classes=4, quick=True, threads=1))
+    method = METHODS[name].build(Settings("multiclass", classes=4, quick=True, threads=1, options=SMALL.get(name, {})))
     method.fit(X[:300], y[:300], X[300:], y_val)
     p = method.predict(X[300:]).probabilities
     assert p.shape == (100, 4)
@@ -79,7 +79,8 @@ def test_hist_boosting_does_not_diverge_on_rare_classes():
     X = rng.normal(size=(24000, 3))
     y = np.where(X[:, 0] > 0.9, 1, 0)
     y[np.argsort(X[:, 1])[-8:]] = 2
-    method = METHODS["hist-boosting"].build(Settings("multiclass", classes=3, threads=1, options={"candidates": (7,)}))
+    options = {"candidates": (7,), "trees": 200}
+    method = METHODS["hist-boosting"].build(Settings("multiclass", classes=3, threads=1, options=options))
     method.fit(X[:20000], y[:20000], X[20000:], y[20000:])
     assert method.predict(X[20000:]).nll(y[20000:]) < 0.01
 

@@ -103,7 +103,9 @@ def influences(
                 _sum_up(a, ld, n, m, m + 1 + t, ks, mean[r, :, c], variance[r, :, f], quad[r, :, c])
             few, own = min(ks[0], n), slice(first, first + count)
             _add_lines(a, ld, m, n, 0, few, count, alpha[r, 0, own], beta[r, 0, f], precision[r, 0, f])
-            alpha[r, 1, own], beta[r, 1, f] = alpha[r, 0, own], beta[r, 0, f]
-            precision[r, 1, f] = precision[r, 0, f]
+            for j in range(n):  # a loop compiles sooner than an assignment of one slice to another
+                beta[r, 1, f, j], precision[r, 1, f, j] = beta[r, 0, f, j], precision[r, 0, f, j]
+                for c in range(first, first + count):
+                    alpha[r, 1, c, j] = alpha[r, 0, c, j]
             _add_lines(a, ld, m, n, few, n, count, alpha[r, 1, own], beta[r, 1, f], precision[r, 1, f])
     return 0

@@ -112,7 +112,8 @@ def _solve_back(factor, lanes):
     """L^-T b in the place of b (n, LANES)."""
     n, sums = len(lanes), np.empty(LANES)
     for j in range(n - 1, -1, -1):
-        sums[:] = lanes[j]
+        for lane in range(LANES):  # compiles sooner than an assignment of one slice to another, by two seconds
+            sums[lane] = lanes[j, lane]
         for i in range(j + 1, n):
             for lane in range(LANES):
                 sums[lane] -= factor[j, i] * lanes[i, lane]

@@ -169,7 +169,7 @@ def condition_outputs(
     q = ks.size
     moments = np.empty((b, q, outputs)), np.empty((b, q, outputs, outputs)), np.empty((b, q, outputs))
     jittered = np.zeros(b, np.int64)
-    constants = (kernel.code, np.exp(log_shape), n.rows, np.exp(-log_lengths), n.owners)
+    constants = (kernel.code, np.exp(log_shape), n.rows, numbers(np.exp(-log_lengths)), n.owners)
     tiles = (np.pad(w, ((0, -outputs % LANES), (0, 0))) * w[:, None]).reshape(-1, w.shape[1]).T.copy()
     prior = (w[:, None] * w).sum(axis=-1)
 
