@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 import warnings
@@ -170,6 +171,7 @@ def fit(
         mean=settings.mean,
         leaving=left_out.described(),
         neighbourhoods="" if learned.calibrated.taper is None else "continuous",
+        refreshes={str(i): score for i, score in enumerate(progress.scores, start=1) if math.isfinite(score)},
     )
     predictor = Predictor(learned.model, learned.rows, choice.k, choice.head, learned.calibrated.taper)
     return Fit(predictor, inputs, summary)

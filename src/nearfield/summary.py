@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -37,6 +37,8 @@ class Summary:
     sill: str = ""
     leaving: str = ""
     neighbourhoods: str = ""  # "continuous", or nothing
+    refreshes: dict[str, float] = field(default_factory=dict)
+    """mean left-out log density, of a standardised target, in each refresh of training: by its number, from 1"""
 
     def as_dict(self) -> dict[str, object]:
         """Plain numbers and strings."""
