@@ -24,6 +24,7 @@ from nearfield.encoding_race import best_encoding, few_levels_apart
 from nearfield.estimators._copies import CountedCopies, TrainingTable
 from nearfield.estimators._left_out import listed_buffer, unlisted_buffer
 from nearfield.estimators._maps import Maps
+from nearfield.estimators._report import Reporting
 from nearfield.families import FAMILIES, Family, Observations, Observed
 from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
 from nearfield.importance import shuffled_losses
@@ -71,7 +72,7 @@ class TrainingRowsWarning(UserWarning):
     """The file that was saved contains the training rows."""
 
 
-class GPEstimator(Maps, CountedCopies, BaseEstimator):
+class GPEstimator(Maps, CountedCopies, Reporting, BaseEstimator):
     """Common ground of the estimators; not an estimator itself. Their arguments are listed in each, as scikit-learn
     wants it."""
 

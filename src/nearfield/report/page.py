@@ -1,0 +1,211 @@
+"""The sections of a report in their order, each with sentences, tables and figures; what writers of files go through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nearfield.diagnostics.slices import short
+from nearfield.report import figures as draw
+from nearfield.report.map_figures import of_map
+from nearfield.report.sentences import percent
+from nearfield.report.svg import Figure
+
+SCORES = {
+    "rmse": "root mean squared error",
+    "nll": "negative log score (NLL)",
+    "crps": "CRPS",
+    "coverage_50": "inside of 50 % intervals",
+    "coverage_90": "inside of 90 % intervals",
+    "coverage_95": "inside of 95 % intervals",
+    "error": "share of wrong rows",
+    "brier": "Brier score",
+    "calibration_error": "calibration error",
+}
+"""Names of scores, in the order in which they are shown."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A table that is shown as such."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Any]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part of a section: a heading, sentences, tables and figures."""
+
+    title: str = ""
+    says: list[str] = field(default_factory=list)
+    tables: list[Listed] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page, with a name for links to it."""
+
+    name: str
+    title: str
+    parts: list[Part]
+
+
+def sections(data: dict[str, Any]) -> list[Section]:
+    """All sections that the data fill."""
+    found = [_data(data)]
+    several = len(data["evaluations"]) > 1
+    for number, told in enumerate(data["evaluations"]):
+        of_rows = f" ({told['rows']})" if several else ""
+        for place, target in enumerate(told["targets"]):
+            own = of_rows if len(told["targets"]) == 1 else f" of {target['name']}{of_rows}"
+            found += _target(target, own, f"{number}-{place}", _drawn(told))
+        if "classes" in told:
+            found += _classes(told, of_rows, str(number))
+    found.append(_matters(data))
+    if data["outputs"]:
+        told = data["outputs"]
+        found.append(Section("outputs", "How the targets go together", [Part("", told["says"], [], draw.of_outputs(told))]))
+    if data["map"]:
+        found.append(Section("map", "On the map", [Part("", data["map"]["says"], [], of_map(data["map"]))]))
+    found.append(_fit(data))
+    return found
+
+
+def _drawn(told: Mapping[str, Any]) -> str:
+    if told.get("note"):
+        return f"{told['note']}"
+    total = told["total"]
+    return f"{told['n']:,} of {total:,} {told['rows']}, drawn at random." if told["n"] < total - told["unseen"] else ""
+
+
+def _data(data: dict[str, Any]) -> Section:
+    model, table = data["model"], data["data"]
+    rows = [
+        [
+            column["name"], column["kind"], _span(column), percent(column["missing"]) if column.get("missing") else "",
+            column["became"],
+        ]
+        for column in table["columns"]
+    ]  # fmt: skip
+    targets = ", ".join(model["targets"])
+    many = len(table["columns"])
+    says = [
+        f"{table['rows']:,} rows, {many} column{'s' if many != 1 else ''} as {table['features']} "
+        f"feature{'s' if table['features'] != 1 else ''}; the target is {targets}.",
+        f"{model['estimator']}, {model['likelihood'].replace('_', ' ')} likelihood, kernel {model['kernel']}, "
+        f"{model['mean']} mean, {model['predictive']} predictive"
+        + (", continuous neighbourhoods." if model["continuous"] else "."),
+    ]
+    says += [f"Rows were left out as follows: {model['leaving']}."] if model["leaving"] else []
+    columns = Listed("", ["column", "holds", "values", "missing", "became"], rows)
+    return Section("data", "The data and the model", [Part("", says, [columns])])
+
+
+def _span(column: Mapping[str, Any]) -> str:
+    if "levels" in column:
+        return f"{column['levels']:,} levels"
+    if "low" not in column:
+        return ""
+    return f"{column['low']} to {column['high']}, median {column['median']}"
+
+
+def _scores(scores: Mapping[str, Mapping[str, float]]) -> Listed:
+    names = [name for name in SCORES if name in scores["model"]]
+    shown: dict[str, Callable[[float], str]] = {
+        name: percent if name.startswith("coverage_") or name == "error" else short for name in names
+    }
+    rows = [
+        [SCORES[name], *(shown[name](own[name]) if own.get(name) is not None else "" for own in scores.values())]
+        for name in names
+    ]
+    return Listed("", ["", *scores], rows)
+
+
+def _target(told: dict[str, Any], own: str, name: str, drawn: str) -> list[Section]:
+    said, drawings = told["says"], draw.of_target(told, name)
+    rows = [
+        [
+            entry["row"], short(entry["observed"]), short(entry["predicted"]),
+            f"{short(entry['lower'])} to {short(entry['upper'])}",
+            "; ".join(f"{near['row']}: {short(near['observed'])}" for near in entry["neighbours"]),
+        ]
+        for entry in told["worst"]
+    ]  # fmt: skip
+    surprises = Listed(
+        "", ["row", "observed", "predicted", "90 % interval", "nearest training rows, and what they have"], rows
+    )
+    scores = [*said["scores"], *([drawn] if drawn else [])]
+    more = [Part("Counts", said["rootogram"], [], drawings["rootogram"])] if "rootogram" in drawings else []
+    return [
+        Section(f"scores-{name}", f"Scores{own}", [Part("", scores, [_scores(told["scores"])])]),
+        Section(
+            f"calibration-{name}", f"Do the error bars hold?{own}",
+            [Part("", said["calibration"], [], drawings["calibration"] + drawings["slices"]), *more],
+        ),
+        Section(
+            f"errors-{name}", f"Where is it wrong?{own}",
+            [Part("", said["residuals"], [], drawings["residuals"]),
+             Part("The ten rows that surprise most", said["worst"], [surprises])],
+        ),
+    ]  # fmt: skip
+
+
+def _classes(told: dict[str, Any], own: str, name: str) -> list[Section]:
+    classes, drawn = told["classes"], _drawn(told)
+    said, drawings = classes["says"], draw.of_classes(classes, name)
+    rows = [
+        [
+            entry["row"], entry["observed"], f"{short(entry['probability'])}",
+            f"{entry['predicted']} ({short(entry['predicted_probability'])})",
+            "; ".join(f"{near['row']}: {near['observed']}" for near in entry["neighbours"]),
+        ]
+        for entry in classes["worst"]
+    ]  # fmt: skip
+    surprises = Listed(
+        "", ["row", "observed", "its probability", "predicted", "nearest training rows, and what they have"], rows
+    )
+    slices = [
+        [e["column"], e["slice"], f"{e['rows']:,}", percent(e["right"]), percent(e["stated"]), draw._p(e["p"])]
+        for e in classes["slices"][:10]
+    ]
+    columns = ["column", "slice", "rows", "right", "promised", "chance of as much by luck"]
+    sliced = [Listed("", columns, slices)] if slices else []
+    scores = [*said["scores"], *([drawn] if drawn else [])]
+    return [
+        Section(f"scores-{name}", f"Scores{own}", [Part("", scores, [_scores(classes["scores"])])]),
+        Section(
+            f"calibration-{name}", f"Do the probabilities hold?{own}",
+            [Part("", said["reliability"], [], drawings["reliability"]),
+             Part("By slices of the columns", said["slices"], sliced)],
+        ),
+        Section(
+            f"errors-{name}", f"Where is it wrong?{own}",
+            [Part("", [*said["confusion"], *said["curves"]], [], drawings["confusion"] + drawings["curves"]),
+             Part("The ten rows that surprise most", said["worst"], [surprises])],
+        ),
+    ]  # fmt: skip
+
+
+def _matters(data: dict[str, Any]) -> Section:
+    effects = [draw.of_effect(told, number) for number, told in enumerate(data["effects"])]
+    bars = (
+        "the function's, two standard deviations to each side"
+        if all(told["exact"] for told in data["effects"])
+        else "an upper bound on two standard deviations of the function, as if rows shared their errors"
+    )
+    said = [
+        "What is predicted on average over some rows when a column is set to each of some values. Error bars are "
+        f"{bars}. Where columns go together, some of these rows are unlike any that were seen."
+    ]
+    parts = [Part("", data["importance"]["says"], [], [draw.of_importance(data["importance"])])]
+    parts += [Part("Partial effects", said, [], effects)] if effects else []
+    return Section("matters", "What matters?", parts)
+
+
+def _fit(data: dict[str, Any]) -> Section:
+    told = data["training"]
+    return Section("fit", "How it was fitted", [Part("", told["says"], [], draw.of_training(told))])
