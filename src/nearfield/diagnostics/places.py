@@ -9,6 +9,7 @@ import scipy.spatial
 
 from nearfield.columns import Features
 from nearfield.coordinates import DEGREE
+from nearfield.diagnostics.predicted import user_features
 from nearfield.variogram import largest_lag
 
 _ALL_PAIRS = 1500  # rows of which all pairs are taken
@@ -108,8 +109,7 @@ def map_grid(model: Any, size: int | None = None, label: int | None = None) -> G
         )
     if model._family.kind == "numbers":
         raise ValueError("a map is that of one target: fit one model for each.")
-    fit = model._fit
-    features = fit.inputs.undo(fit.predictor.rows.inputs)
+    features = user_features(model, model._fit.predictor.rows.inputs)
     size = _affordable_size(model) if size is None else size
     spans = [features[:, column] for column in columns]
     x, y = (np.linspace(float(span.min()), float(span.max()), size) for span in spans)

@@ -21,7 +21,8 @@ LEVEL = 0.9
 
 _MOST_LEFT_OUT = 4000
 _LEAST_LEFT_OUT = 400
-_WORK = 8e10  # operations that leaving rows out may take: some seconds
+_WORK = 4e10  # operations that leaving rows out may take: some seconds
+_DIGITS = 12  # of features, of the largest in a column
 _MOST_TEST_ROWS = 20_000
 
 
@@ -205,6 +206,16 @@ def affordable(model: Any, most: int = _MOST_LEFT_OUT, least: int = _LEAST_LEFT_
     return int(np.clip(work / (size**3 / 3 * factors + 1), least, most))
 
 
+def user_features(model: Any, inputs: np.ndarray) -> np.ndarray:
+    """Features (b, m) in the user's units of standardised inputs (b, d), without the last digits, which are rounding."""
+    found = np.asarray(model._fit.inputs.undo(inputs))
+    for e in range(found.shape[1]):
+        most = float(np.abs(found[:, e]).max(initial=0.0))
+        if 0 < most < np.inf:
+            found[:, e] = np.round(found[:, e], int(np.clip(_DIGITS - np.ceil(np.log10(most)), -300, 300))) + 0.0
+    return found
+
+
 def left_out(model: Any, most: int | None = None, seed: int = 0) -> Evaluated:
     """Up to so many training rows, drawn at random, each predicted from the others.
 
@@ -219,7 +230,7 @@ def left_out(model: Any, most: int | None = None, seed: int = 0) -> Evaluated:
         raise ValueError("no training row sees enough of the others to be predicted from them: pass X and y.")
     some = rows.observations.take(which)
     predicted, units = fit.predictor.left_out(which), rows.units(which)
-    features = fit.inputs.undo(rows.inputs[some.row])
+    features = user_features(model, rows.inputs[some.row])
     numbers = _first_rows(model, len(rows.observations))[which]
     found = {"rows": "left-out rows", "total": len(rows.observations), "observations": which}
     if family.kind == "label":

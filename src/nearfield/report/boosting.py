@@ -9,6 +9,7 @@ import scipy.stats
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.model_selection import GroupKFold, KFold
+from threadpoolctl import threadpool_limits
 
 from nearfield.diagnostics import Evaluated, Labelled, Predicted
 
@@ -23,6 +24,12 @@ def boosted_scores(model: Any, rows: Evaluated, told: dict[str, Any]) -> None:
     if not training.in_blocks:
         told["note"] = "Boosting is not compared: rows were left out by their time or within a buffer."
         return
+    with threadpool_limits(1, user_api="openmp"):  # of small trees, threads spend their time on waiting
+        _write_scores(model, rows, told)
+
+
+def _write_scores(model: Any, rows: Evaluated, told: dict[str, Any]) -> None:
+    training = model._fit.predictor.rows
     family, observations = model._family, training.observations
     if family.kind == "count" and family.given and model._given_names:
         told["note"] = "Boosting is not compared: it knows no exposure or trials."

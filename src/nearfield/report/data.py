@@ -9,10 +9,11 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from nearfield import __version__
+from nearfield._threads import one_blas_thread
 from nearfield.diagnostics import Evaluated, left_out, predicted_rows
-from nearfield.diagnostics.predicted import target_names
+from nearfield.diagnostics.predicted import target_names, user_features
 from nearfield.diagnostics.slices import column_values, shown, used_columns
-from nearfield.report.boosting import boosted_scores
+from nearfield.report.boosting import NAME, boosted_scores
 from nearfield.report.evaluation import evaluation
 from nearfield.report.learned import correlations, effects, importance, maps, training
 from nearfield.report.sentences import in_short
@@ -41,12 +42,20 @@ def report_data(
     the model is called.
     """
     check_is_fitted(model)
-    unknown = [one for one in compare if one != "boosting"]
-    if unknown or isinstance(compare, str):
-        raise ValueError(f"compare is {compare!r}: expected a list with nothing or 'boosting' in it.")
+    _check_compared(compare)
     if (X is None) != (y is None):
         missing = "y" if y is None else "X"
         raise ValueError(f"{missing} is missing: pass both test rows and their targets, or neither.")
+    with one_blas_thread():  # heads have a handful of parameters
+        return _told(model, X, y, compare, name, given)
+
+
+def _check_compared(compare: Sequence[str]) -> None:
+    if isinstance(compare, str) or any(one != NAME for one in compare):
+        raise ValueError(f"compare is {compare!r}: expected a list with nothing or {NAME!r} in it.")
+
+
+def _told(model: Any, X: Any, y: Any, compare: Sequence[str], name: str, given: dict[str, Any]) -> dict[str, Any]:
     evaluated = [] if X is None else [predicted_rows(model, X, y, **given)]
     evaluated.append(left_out(model))
     first = evaluated[0]
@@ -66,7 +75,7 @@ def report_data(
         "outputs": correlations(model, first),
     }
     for rows, told in zip(evaluated, found["evaluations"], strict=True):
-        if "boosting" in compare:
+        if NAME in compare:
             boosted_scores(model, rows, told)
     found["says"] = in_short(found)
     plain: dict[str, Any] = plain_values(found)
@@ -105,7 +114,7 @@ def table(model: Any, evaluated: Evaluated) -> dict[str, Any]:
     rows = model._fit.predictor.rows.inputs
     features = evaluated.features
     if len(rows) <= 200_000:
-        features = model._fit.inputs.undo(rows)
+        features = user_features(model, rows)
     used = set(used_columns(encoder))
     columns = []
     for number, rule in enumerate(encoder.rules_):

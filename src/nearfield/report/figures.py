@@ -14,6 +14,7 @@ from nearfield.report.svg import Axis, Figure, Mark, Table, padded
 _MOST_BARS = 15
 _MOST_SLICES = 14
 _SURE = 1.96
+_FEWEST = 5  # rows of a point of a reliability curve
 
 
 def of_target(told: dict[str, Any], name: str) -> dict[str, list[Figure]]:
@@ -107,9 +108,7 @@ def _slices(own: dict[str, Any], name: str) -> Figure:
             ends = ([float(shares[i] - error[i]) for i in which], [float(min(shares[i] + error[i], 1)) for i in which])
             marks += [Mark("across", x, y, *ends, role=role), Mark("points", x, y, role=role, label=label)]
     low = float(max(0.0, min((shares - error).min(), own["level"]) - 0.02))
-    rows = [
-        [e["column"], e["slice"], f"{e['rows']:,}", percent(e["coverage"]), _p(e["p"])] for e in own["slices"][:60]
-    ]
+    rows = [[e["column"], e["slice"], f"{e['rows']:,}", percent(e["coverage"]), _p(e["p"])] for e in own["slices"][:60]]
     return Figure(
         f"slices-{name}", "Coverage of 90 % intervals by slices of the columns",
         f"The {len(slices)} slices that differ most of {len(own['slices'])}; the first is {names[0]} with "
@@ -134,7 +133,9 @@ def _residual(told: dict[str, Any], label: str, name: str) -> Figure:
     levels = bool(bins) and "slice" in bins[0]
     centres = [float(i) if levels else entry["centre"] for i, entry in enumerate(bins)]
     means = [entry["residual"] for entry in bins]
-    errors = [_SURE * entry["error"] if entry["error"] is not None and np.isfinite(entry["error"]) else 0.0 for entry in bins]
+    errors = [
+        _SURE * entry["error"] if entry["error"] is not None and np.isfinite(entry["error"]) else 0.0 for entry in bins
+    ]
     low, high = ([m - s * e for m, e in zip(means, errors, strict=True)] for s in (1, -1))
     marks = [Mark("rule", [], [0.0], role="ref")]
     spread: Any = [*low, *high, 0.0]
@@ -170,7 +171,9 @@ def _rootogram(told: dict[str, Any], said: list[str], name: str) -> Figure:
     edges = [float(i) for i in range(n + 1)]
     some = max(1, n // 7)
     marks = [
-        Mark("bars", edges[:-1], expected.tolist(), low=(expected - observed).tolist(), high=edges[1:], label="observed"),
+        Mark(
+            "bars", edges[:-1], expected.tolist(), low=(expected - observed).tolist(), high=edges[1:], label="observed"
+        ),
         Mark("line", [i + 0.5 for i in edges[:-1]], expected.tolist(), role="two", label="expected"),
         Mark("points", [i + 0.5 for i in edges[:-1]], expected.tolist(), role="two"),
         Mark("rule", [], [0.0], role="ref"),
@@ -194,7 +197,8 @@ def of_classes(told: dict[str, Any], name: str) -> dict[str, list[Figure]]:
     """Figures of classes by part."""
     found = {"reliability": [_reliability(told["reliability"], "the most probable class", f"{name}-top")]}
     found["reliability"] += [
-        _reliability(entry["bins"], entry["label"], f"{name}-{i}") for i, entry in enumerate(told["of_class"])
+        _reliability(entry["bins"], f"class {entry['label']}", f"{name}-{i}")
+        for i, entry in enumerate(told["of_class"])
     ]
     found["confusion"] = [_confusion(told["confusion"], name)]
     found["curves"] = [_curves(told["curves"], name, roc) for roc in (True, False)] if told["curves"] else []
@@ -202,8 +206,9 @@ def of_classes(told: dict[str, Any], name: str) -> dict[str, list[Figure]]:
 
 
 def _reliability(bins: list[dict[str, Any]], label: str, name: str) -> Figure:
-    x, y = ([entry[key] for entry in bins] for key in ("predicted", "observed"))
-    error = [_SURE * np.sqrt(max(p * (1 - p), 1e-4) / max(e["independent"], 1)) for p, e in zip(x, bins, strict=True)]
+    shown = [entry for entry in bins if entry["rows"] >= _FEWEST] or bins
+    x, y = ([entry[key] for entry in shown] for key in ("predicted", "observed"))
+    error = [_SURE * np.sqrt(max(p * (1 - p), 1e-4) / max(e["independent"], 1)) for p, e in zip(x, shown, strict=True)]
     low, high = ([float(np.clip(p + s * e, 0, 1)) for p, e in zip(x, error, strict=True)] for s in (-1, 1))
     marks = [
         Mark("band", x, low=low, high=high, role="ref", label="95 % if calibrated"),
@@ -211,9 +216,7 @@ def _reliability(bins: list[dict[str, Any]], label: str, name: str) -> Figure:
         Mark("line", x, y, label="rows"),
         Mark("points", x, y),
     ]
-    rows = [
-        [percent(e["predicted"]), percent(e["observed"]), f"{e['rows']:,}", _p(e["p"])] for e in bins
-    ]
+    rows = [[percent(e["predicted"]), percent(e["observed"]), f"{e['rows']:,}", _p(e["p"])] for e in bins]
     return Figure(
         f"reliability-{name}", f"Reliability: {label}",
         f"Observed share over predicted probability of {label}, in {len(bins)} bins; on the diagonal if they agree.",
@@ -319,9 +322,11 @@ def of_training(told: dict[str, Any]) -> list[Figure]:
         x, y = ([entry[key] for entry in told["refreshes"]] for key in ("refresh", "score"))
         found.append(
             Figure(
-                "refreshes", "Left-out score while training",
+                "refreshes",
+                "Left-out score while training",
                 f"Mean left-out log density in {len(x)} refreshes of training, from {short(y[0])} to {short(y[-1])}.",
-                Axis("refresh", min(x) - 0.3, max(x) + 0.3, _whole(x)), Axis("mean log density", *padded(y)),
+                Axis("refresh", min(x) - 0.3, max(x) + 0.3, _whole(x)),
+                Axis("mean log density", *padded(y)),
                 [Mark("line", x, y), Mark("points", x, y)],
                 Table(["refresh", "mean log density"], [[a, short(b)] for a, b in zip(x, y, strict=True)]),
                 note="Of a standardised target, of the rows that were visited; the neighbours are found anew at each.",
@@ -377,7 +382,9 @@ def _bends(told: dict[str, Any]) -> Figure:
 def of_outputs(told: dict[str, Any]) -> list[Figure]:
     """Correlations of targets, and of what is left of them."""
     return [
-        _correlation(np.array(told["targets"], dtype=np.float64), told["names"], "targets", "Correlations of the targets"),
+        _correlation(
+            np.array(told["targets"], dtype=np.float64), told["names"], "targets", "Correlations of the targets"
+        ),
         _correlation(
             np.array(told["residuals"], dtype=np.float64), told["names"], "left", "Correlations of what is left of them"
         ),

@@ -11,12 +11,13 @@ from nearfield.diagnostics import Evaluated
 from nearfield.diagnostics.effects import effect
 from nearfield.diagnostics.neighbours import scores_by_k
 from nearfield.diagnostics.places import ground_aspect, map_columns, map_grid, variogram
-from nearfield.diagnostics.predicted import target_names
+from nearfield.diagnostics.predicted import affordable, target_names
 from nearfield.diagnostics.slices import used_columns
 from nearfield.report import sentences as say
 
 _EFFECTS = 6  # columns whose effect is shown
-_EFFECT_ROWS = 40
+_EFFECT_ROWS, _FEWEST_EFFECT_ROWS = 40, 12  # over which an effect is averaged
+_EFFECT_WORK = 4e8  # operations for each of its values, see `affordable`
 _MOST_OUTPUTS = 3
 _POINTS = 800
 _FAR = 0.02  # support below which a map is empty
@@ -36,7 +37,8 @@ def effects(model: Any, rows: Evaluated, top: Sequence[str]) -> list[dict[str, A
     """Effects of the columns that matter most."""
     encoder = model.encoder_
     numbers = {encoder.rules_[number].name: number for number in used_columns(encoder)}
-    some = rows.features[np.random.default_rng(0).permutation(len(rows))[:_EFFECT_ROWS]]
+    most = affordable(model, _EFFECT_ROWS, _FEWEST_EFFECT_ROWS, _EFFECT_WORK)
+    some = rows.features[np.random.default_rng(0).permutation(len(rows))[:most]]
     found = []
     for name in top[:_EFFECTS]:
         own = effect(model, numbers[name], some)

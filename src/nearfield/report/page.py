@@ -57,29 +57,38 @@ class Section:
 def sections(data: dict[str, Any]) -> list[Section]:
     """All sections that the data fill."""
     found = [_data(data)]
-    several = len(data["evaluations"]) > 1
-    for number, told in enumerate(data["evaluations"]):
-        of_rows = f" ({told['rows']})" if several else ""
-        for place, target in enumerate(told["targets"]):
-            own = of_rows if len(told["targets"]) == 1 else f" of {target['name']}{of_rows}"
-            found += _target(target, own, f"{number}-{place}", _drawn(told))
-        if "classes" in told:
-            found += _classes(told, of_rows, str(number))
+    found += _evaluation(data, 0)
     found.append(_matters(data))
     if data["outputs"]:
         told = data["outputs"]
-        found.append(Section("outputs", "How the targets go together", [Part("", told["says"], [], draw.of_outputs(told))]))
+        found.append(
+            Section("outputs", "How the targets go together", [Part("", told["says"], [], draw.of_outputs(told))])
+        )
     if data["map"]:
         found.append(Section("map", "On the map", [Part("", data["map"]["says"], [], of_map(data["map"]))]))
     found.append(_fit(data))
+    for number in range(1, len(data["evaluations"])):
+        found += _evaluation(data, number)
     return found
 
 
-def _drawn(told: Mapping[str, Any]) -> str:
-    if told.get("note"):
-        return f"{told['note']}"
-    total = told["total"]
-    return f"{told['n']:,} of {total:,} {told['rows']}, drawn at random." if told["n"] < total - told["unseen"] else ""
+def _evaluation(data: dict[str, Any], number: int) -> list[Section]:
+    told, found = data["evaluations"][number], []
+    of_rows = f" ({told['rows']})" if len(data["evaluations"]) > 1 else ""
+    for place, target in enumerate(told["targets"]):
+        own = of_rows if len(told["targets"]) == 1 else f" · {target['name']}{of_rows}"
+        found += _target(target, own, f"{number}-{place}", told)
+    return found + (_classes(told, of_rows, str(number)) if "classes" in told else [])
+
+
+def _notes(told: Mapping[str, Any], scores: Mapping[str, Any]) -> list[str]:
+    """Which rows these are, and what they are compared with."""
+    total, found = told["total"], [told["note"]] if told.get("note") else []
+    if told["n"] < total - told["unseen"]:
+        found.append(f"These are {told['n']:,} of {total:,} {told['rows']}, drawn at random.")
+    if "crps" in scores.get("boosting", {}):
+        found.append("Boosting predicts no error bars: a normal distribution with the error of rows out of their fold.")
+    return found
 
 
 def _data(data: dict[str, Any]) -> Section:
@@ -125,7 +134,7 @@ def _scores(scores: Mapping[str, Mapping[str, float]]) -> Listed:
     return Listed("", ["", *scores], rows)
 
 
-def _target(told: dict[str, Any], own: str, name: str, drawn: str) -> list[Section]:
+def _target(told: dict[str, Any], own: str, name: str, evaluation: Mapping[str, Any]) -> list[Section]:
     said, drawings = told["says"], draw.of_target(told, name)
     rows = [
         [
@@ -138,7 +147,7 @@ def _target(told: dict[str, Any], own: str, name: str, drawn: str) -> list[Secti
     surprises = Listed(
         "", ["row", "observed", "predicted", "90 % interval", "nearest training rows, and what they have"], rows
     )
-    scores = [*said["scores"], *([drawn] if drawn else [])]
+    scores = [*said["scores"], *_notes(evaluation, told["scores"])]
     more = [Part("Counts", said["rootogram"], [], drawings["rootogram"])] if "rootogram" in drawings else []
     return [
         Section(f"scores-{name}", f"Scores{own}", [Part("", scores, [_scores(told["scores"])])]),
@@ -155,7 +164,7 @@ def _target(told: dict[str, Any], own: str, name: str, drawn: str) -> list[Secti
 
 
 def _classes(told: dict[str, Any], own: str, name: str) -> list[Section]:
-    classes, drawn = told["classes"], _drawn(told)
+    classes = told["classes"]
     said, drawings = classes["says"], draw.of_classes(classes, name)
     rows = [
         [
@@ -174,7 +183,7 @@ def _classes(told: dict[str, Any], own: str, name: str) -> list[Section]:
     ]
     columns = ["column", "slice", "rows", "right", "promised", "chance of as much by luck"]
     sliced = [Listed("", columns, slices)] if slices else []
-    scores = [*said["scores"], *([drawn] if drawn else [])]
+    scores = [*said["scores"], *_notes(told, classes["scores"])]
     return [
         Section(f"scores-{name}", f"Scores{own}", [Part("", scores, [_scores(classes["scores"])])]),
         Section(

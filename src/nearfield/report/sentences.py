@@ -215,7 +215,7 @@ def _of_confusion(told: dict[str, Any]) -> list[str]:
         return ["No row is taken for another class."]
     a, b = np.unravel_index(int(wrong.argmax()), wrong.shape)
     return [
-        f"The most frequent mistake: {labels[a]} is taken for {labels[b]}, {short(wrong[a, b])} times out of "
+        f"The most frequent mistake: class {labels[a]} is taken for class {labels[b]}, {short(wrong[a, b])} times out of "
         f"{short(matrix[a].sum())}."
     ]
 
@@ -226,9 +226,11 @@ def _of_curves(told: list[dict[str, Any]]) -> list[str]:
     ranked = sorted(told, key=lambda entry: entry["auc"])
     low, high = ranked[0], ranked[-1]
     if len(ranked) == 1:
-        return [f"A random row of {low['label']} gets a higher probability of it than another row in {percent(low['auc'])}."]
+        return [
+            f"A random row of class {low['label']} gets a higher probability of it than another row in {percent(low['auc'])}."
+        ]
     return [
-        f"{high['label']} is told apart best (area under the ROC curve {high['auc']:.3f}), {low['label']} worst "
+        f"Class {high['label']} is told apart best (area under the ROC curve {high['auc']:.3f}), class {low['label']} worst "
         f"({low['auc']:.3f})."
     ]
 
@@ -238,7 +240,7 @@ def _of_worst_label(told: list[dict[str, Any]]) -> list[str]:
         return []
     worst = told[0]
     return [
-        f"Row {worst['row']} surprises most: it is {worst['observed']}, which had a probability of "
+        f"Row {worst['row']} surprises most: it is of class {worst['observed']}, which had a probability of "
         f"{short(worst['probability'])}."
     ]
 
@@ -269,7 +271,9 @@ def of_effect(told: dict[str, Any]) -> list[str]:
 
 
 def of_training(found: dict[str, Any], k_reason: str) -> list[str]:
-    ended = "before the limit, because the score had settled" if found["steps"] < found["most_steps"] else "at the limit"
+    ended = (
+        "before the limit, because the score had settled" if found["steps"] < found["most_steps"] else "at the limit"
+    )
     said = [f"Training took {found['steps']:,} steps in {found['seconds']:.1f} s and ended {ended}."]
     if found["recoveries"]["jittered"] or found["recoveries"]["rejected"]:
         said.append(
@@ -297,7 +301,9 @@ def of_map(found: dict[str, Any]) -> list[str]:
         gamma, lags = np.asarray(told["model"]), np.asarray(told["model_lags"])
         nugget, half = float(gamma[0]), told["variance"] / 2
         share = nugget / told["variance"]
-        said.append(f"What cannot be told from places at all, the nugget, is {percent(share)} of the target's variance.")
+        said.append(
+            f"What cannot be told from places at all, the nugget, is {percent(share)} of the target's variance."
+        )
         beyond = np.flatnonzero(gamma >= half)
         if beyond.size and beyond[0] > 0:
             said.append(f"By the model, rows {short(lags[beyond[0]])} apart share half of the target's variance.")
