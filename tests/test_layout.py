@@ -74,6 +74,7 @@ TABULAR |= {
     "target",
     "reading",
     "cli",
+    "cli_page",
     "cli_report",
     "cli_table_report",
     "cli_saved",

@@ -78,8 +78,12 @@ def verdict(rows: Predicted) -> dict[str, Any]:
 
 
 def by_slices(rows: Predicted, slices: Sequence[Slice], level: float = LEVEL) -> list[dict[str, Any]]:
-    """Coverage of intervals in each slice of the rows, with its p value for all slices together."""
+    """Coverage of intervals in each slice of the rows, with p values for all slices together.
+
+    p: against the level; apart: against the coverage of all rows.
+    """
     inside = held(rows, level)
+    whole = float(np.average(inside, weights=rows.weights))
     found: list[dict[str, Any]] = []
     for part in slices:
         weights, units = rows.weights[part.rows], None if rows.units is None else rows.units[part.rows]
@@ -90,11 +94,12 @@ def by_slices(rows: Predicted, slices: Sequence[Slice], level: float = LEVEL) ->
         found.append(
             {
                 "column": part.column, "slice": part.label, "rows": int(part.rows.sum()), "coverage": share,
-                "p": share_p(share, level, n), "independent": n,
+                "p": share_p(share, level, n), "apart": share_p(share, whole, n), "independent": n,
             }
         )  # fmt: skip
-    for entry, p in zip(found, holm([entry["p"] for entry in found]), strict=True):
-        entry["p"] = p
+    for key in ("p", "apart"):
+        for entry, p in zip(found, holm([entry[key] for entry in found]), strict=True):
+            entry[key] = p
     return found
 
 
@@ -150,12 +155,16 @@ def worst_slab(rows: Predicted, features: np.ndarray, level: float = LEVEL, seed
 def _lowest(along: np.ndarray, inside: np.ndarray, weights: np.ndarray) -> tuple[float, float, float]:
     """The least mean of `inside` over neighbouring bins with a share `_SLAB` of the rows or more, and its bounds."""
     order = np.argsort(along, kind="stable")
-    ends = np.linspace(0, len(order), _BINS + 1).astype(np.int64)
+    values, n = along[order], len(order)
+    starts = values[np.linspace(0, n, _BINS + 1).astype(np.int64)[:-1]]
+    ends = np.append(np.unique(np.searchsorted(values, starts)), n)  # equal values stay together
     total = np.concatenate([[0.0], np.cumsum(weights[order])])[ends]
     hits = np.concatenate([[0.0], np.cumsum((weights * inside)[order])])[ends]
-    first, last = np.triu_indices(_BINS + 1, max(1, round(_SLAB * _BINS)))
-    mean = (hits[last] - hits[first]) / np.maximum(total[last] - total[first], np.finfo(float).tiny)
+    first, last = np.triu_indices(len(ends), 1)
+    size = total[last] - total[first]
+    enough = size >= (_SLAB - 1e-9) * total[-1]
+    mean = np.where(enough, (hits[last] - hits[first]) / np.maximum(size, np.finfo(float).tiny), np.inf)
     place = int(mean.argmin())
-    low, high = along[order[ends[first[place]]]], along[order[ends[last[place]] - 1]]
+    low, high = values[ends[first[place]]], values[ends[last[place]] - 1]
     low = -np.inf if first[place] == 0 else float(low)
-    return float(mean[place]), low, np.inf if last[place] == _BINS else float(high)
+    return float(mean[place]), low, np.inf if ends[last[place]] == n else float(high)

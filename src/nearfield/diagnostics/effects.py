@@ -3,8 +3,8 @@
     effect(v) = mean over rows i of f(x_i with the column at v)
 
 Error bars are those of the noise-free function, from the model: two standard deviations to each side. Of one real
-target they are exact for moderate k: those of that mean under the joint distribution of f at these rows. Of others f is moved
-by two of its standard deviations at all rows at once, as if they shared their errors: an upper bound.
+target they are exact for moderate k: those of that mean under the joint distribution of f at these rows. Of others f is
+moved by two of its standard deviations at all rows at once, as if they shared their errors: an upper bound.
 """
 
 from __future__ import annotations

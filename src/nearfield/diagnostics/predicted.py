@@ -207,7 +207,7 @@ def affordable(model: Any, most: int = _MOST_LEFT_OUT, least: int = _LEAST_LEFT_
 
 
 def user_features(model: Any, inputs: np.ndarray) -> np.ndarray:
-    """Features (b, m) in the user's units of standardised inputs (b, d), without the last digits, which are rounding."""
+    """Features (b, m) in the user's units of standardised inputs (b, d), without last digits, which are rounding."""
     found = np.asarray(model._fit.inputs.undo(inputs))
     for e in range(found.shape[1]):
         most = float(np.abs(found[:, e]).max(initial=0.0))

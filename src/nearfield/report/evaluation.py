@@ -11,7 +11,7 @@ import scipy.stats
 from nearfield.diagnostics import Evaluated, Labelled, Predicted
 from nearfield.diagnostics import coverage as cover
 from nearfield.diagnostics import residuals as off
-from nearfield.diagnostics.chance import independent, mean_p, share_band, share_p
+from nearfield.diagnostics.chance import holm, independent, mean_p, share_band, share_p
 from nearfield.diagnostics.frequencies import rootogram
 from nearfield.diagnostics.labels import confusion, curves, reliability
 from nearfield.diagnostics.predicted import LEVEL
@@ -209,16 +209,17 @@ def _classes(model: Any, rows: Evaluated) -> dict[str, Any]:
             {"label": labels[c], "bins": reliability(own, c)} for c in (order[:6].tolist() if len(labels) > 2 else [1])
         ],
         "confusion": {"labels": [labels[c] for c in shown], "rows": matrix[np.ix_(shown, shown)]},
-        "curves": [
-            {"label": labels[c], **found._asdict()}
-            for c in (order[:_CURVES].tolist() if len(labels) > 2 else [1])
-            if (found := curves(own, c)) is not None
-        ],
+        "curves": _curves(own, labels, order[:_CURVES].tolist() if len(labels) > 2 else [1]),
         "slices": _right_by_slices(model, own, rows.features),
         "worst": _worst_labels(model, rows, own, labels),
     }  # fmt: skip
     found["says"] = say.of_classes(found)
     return found
+
+
+def _curves(own: Labelled, labels: list[str], which: list[int]) -> list[dict[str, Any]]:
+    drawn = [(labels[c], curves(own, c)) for c in which]
+    return [{"label": label, **curve._asdict()} for label, curve in drawn if curve is not None]
 
 
 def _least(rows: Labelled) -> np.ndarray:
@@ -238,7 +239,7 @@ def _right_by_slices(model: Any, own: Labelled, features: np.ndarray) -> list[di
             {"column": part.column, "slice": part.label, "rows": int(part.rows.sum()), "right": right,
              "stated": right - gap, "error": error, "p": p}
         )  # fmt: skip
-    for entry, p in zip(found, cover.holm([entry["p"] for entry in found]), strict=True):
+    for entry, p in zip(found, holm([entry["p"] for entry in found]), strict=True):
         entry["p"] = p
     return sorted(found, key=lambda entry: (entry["p"], -abs(entry["right"] - entry["stated"])))
 

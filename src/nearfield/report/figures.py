@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -78,7 +77,7 @@ def _coverage(own: dict[str, Any], name: str) -> Figure:
 def _widths(own: dict[str, Any], name: str) -> Figure:
     told = own["widths"]
     edges, counts = told["edges"], [float(count) for count in told["counts"]]
-    low, high = padded([*edges, 0.0], share=0.03)
+    low, high = padded(edges if edges[0] > 0.5 * edges[-1] else [*edges, 0.0], share=0.03)
     marks = [Mark("bars", edges[:-1], counts, high=edges[1:], label="rows")]
     if told["constant"] <= 3 * high:
         high = max(high, 1.05 * told["constant"])
@@ -113,8 +112,8 @@ def _slices(own: dict[str, Any], name: str) -> Figure:
         f"slices-{name}", "Coverage of 90 % intervals by slices of the columns",
         f"The {len(slices)} slices that differ most of {len(own['slices'])}; the first is {names[0]} with "
         f"{percent(slices[0]['coverage'])}.",
-        Axis("share of rows inside", low, 1.005), Axis("", 0.3, len(slices) + 0.7, list(zip(heights, names, strict=True))),
-        marks, Table(["column", "slice", "rows", "inside", "chance of as much by luck"], rows),
+        Axis("share of rows inside", low, 1.005),
+        Axis("", 0.3, len(slices) + 0.7, list(zip(heights, names, strict=True))), marks, Table(["column", "slice", "rows", "inside", "chance of as much by luck"], rows),
         note="Those that differ most come first. Chance is counted for all slices together.",
         height=64 + 17 * len(slices), left=140,
     )  # fmt: skip
@@ -240,10 +239,11 @@ def _confusion(told: dict[str, Any], name: str) -> Figure:
     rows = [[labels[a], *(short(v) for v in matrix[a].tolist())] for a in range(K)]
     return Figure(
         f"confusion-{name}", "Confusion matrix",
-        f"Numbers of rows by class, in rows, and by predicted class, in columns; {percent(np.trace(matrix) / matrix.sum())} "
-        "are on the diagonal.",
+        "Numbers of rows by class, in rows, and by predicted class, in columns; "
+        f"{percent(np.trace(matrix) / matrix.sum())} are on the diagonal.",
         Axis("predicted", -0.5, K - 0.5, ticks_x), Axis("observed", -0.5, K - 0.5, ticks_y), marks,
-        Table(["observed \\ predicted", *labels], rows), note="The stronger the colour, the larger the share of its class.",
+        Table(["observed \\ predicted", *labels], rows),
+        note="The stronger the colour, the larger the share of its class.",
         height=_square(64), left=64,
     )  # fmt: skip
 
@@ -319,23 +319,23 @@ def of_training(told: dict[str, Any]) -> list[Figure]:
     """Scores over refreshes and over k, and how columns are bent."""
     found = []
     if len(told["refreshes"]) > 1:
-        x, y = ([entry[key] for entry in told["refreshes"]] for key in ("refresh", "score"))
-        found.append(
-            Figure(
-                "refreshes",
-                "Left-out score while training",
-                f"Mean left-out log density in {len(x)} refreshes of training, from {short(y[0])} to {short(y[-1])}.",
-                Axis("refresh", min(x) - 0.3, max(x) + 0.3, _whole(x)),
-                Axis("mean log density", *padded(y)),
-                [Mark("line", x, y), Mark("points", x, y)],
-                Table(["refresh", "mean log density"], [[a, short(b)] for a, b in zip(x, y, strict=True)]),
-                note="Of a standardised target, of the rows that were visited; the neighbours are found anew at each.",
-            )  # fmt: skip
-        )
+        found.append(_refreshes(told["refreshes"]))
     if len(told["by_k"]) > 1:
         found.append(_by_k(told))
     found.append(_bends(told))
     return found
+
+
+def _refreshes(told: list[dict[str, Any]]) -> Figure:
+    x, y = ([entry[key] for entry in told] for key in ("refresh", "score"))
+    return Figure(
+        "refreshes", "Left-out score while training",
+        f"Mean left-out log density in {len(x)} refreshes of training, from {short(y[0])} to {short(y[-1])}.",
+        Axis("refresh", min(x) - 0.3, max(x) + 0.3, _whole(x)), Axis("mean log density", *padded(y)),
+        [Mark("line", x, y), Mark("points", x, y)],
+        Table(["refresh", "mean log density"], [[a, short(b)] for a, b in zip(x, y, strict=True)]),
+        note="Of a standardised target, of the rows that were visited; the neighbours are found anew at each.",
+    )  # fmt: skip
 
 
 def _whole(x: list[int]) -> list[tuple[float, str]]:
@@ -394,14 +394,14 @@ def of_outputs(told: dict[str, Any]) -> list[Figure]:
 def _correlation(matrix: np.ndarray, names: list[str], name: str, title: str) -> Figure:
     P = len(names)
     pairs = [(a, b) for a in range(P) for b in range(P)]
-    strength: Callable[[float], float] = lambda v: float(abs(v)) if np.isfinite(v) else 0.0  # noqa: E731
+    strength = np.abs(np.nan_to_num(matrix))
     marks = []
     for role, sign in (("one", 1), ("two", -1)):
         own = [(a, b) for a, b in pairs if (matrix[a, b] >= 0) == (sign > 0)]
         texts = [f"{matrix[a, b]:.2f}".replace("-", "−") if P <= 8 else "" for a, b in own]
         marks.append(
             Mark("cells", [float(b) for _, b in own], [float(P - 1 - a) for a, _ in own],
-                 high=[strength(matrix[a, b]) for a, b in own], colours=texts, role=role)
+                 high=[float(strength[a, b]) for a, b in own], colours=texts, role=role)
         )  # fmt: skip
     labels = [_cut(own, 8) for own in names]
     rows = [[names[a], *(short(v) for v in matrix[a].tolist())] for a in range(P)]

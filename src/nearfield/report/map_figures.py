@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nearfield.diagnostics.slices import short
-from nearfield.report.svg import Axis, Figure, Mark, Table, coloured, hexes, padded, picture
+from nearfield.report.svg import Axis, Figure, Mark, Table, coloured, hexes, picture
 
 _TABLED = 10  # cells along each side of the table behind a map
 _TIMES = 2.5  # the largest semivariance of rows that is drawn of the model
@@ -74,14 +74,15 @@ def _residuals(told: dict[str, Any]) -> Figure:
     order = np.argsort(np.abs(residual), kind="stable")  # the largest on top
     x, y = _axes(told)
     at = [np.asarray(own[key], dtype=np.float64)[order] for key in ("x", "y")]
+    strength = np.clip(0.2 + np.abs(residual[order]) / most, 0.0, 1.0).tolist()
     shades = hexes(residual[order], -most, most, "orange_purple")
     largest = order[::-1][:20]
     rows = [[short(own["x"][i]), short(own["y"][i]), short(residual[i])] for i in largest.tolist()]
     return Figure(
         "map-residual", "Map of left-out residuals",
-        f"{len(residual)} left-out rows over {x.label} and {y.label}, coloured by what was observed less predicted; most "
-        f"are between {short(-most)} and {short(most)}.", x, y,
-        [Mark("points", at[0].tolist(), at[1].tolist(), role="shaded", colours=shades)],
+        f"{len(residual)} left-out rows over {x.label} and {y.label}, coloured by what was observed less "
+        f"predicted; most are between {short(-most)} and {short(most)}.", x, y,
+        [Mark("points", at[0].tolist(), at[1].tolist(), low=strength, role="shaded", colours=shades)],
         Table([x.label, y.label, "residual"], rows), note="The table has the largest.",
         bar=_bar("orange_purple", -most, most), aspect=told["aspect"],
     )  # fmt: skip
@@ -105,7 +106,7 @@ def _variogram(own: dict[str, Any], what: str) -> Figure:
             Mark("points", own["lags"], own["empirical"], role="two", label="training rows"),
         ],
         Table(["distance", "rows", "pairs", "model"], lines),
-        note="The model's is for rows that differ in their place alone, and beyond the reach of its neighbours it matters "
-        "to no prediction.",
+        note="The model's is for rows that differ in their place alone, and beyond the reach of its neighbours it "
+        "matters to no prediction.",
         height=270,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The sections of a report in their order, each with sentences, tables and figures; what writers of files go through."""
+"""The sections of a report in their order, each with sentences, tables and figures, as writers of files take them."""
 
 from __future__ import annotations
 

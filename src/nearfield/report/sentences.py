@@ -86,21 +86,29 @@ def _factor(factor: float | None) -> str:
     if factor is None or abs(factor - 1) < 0.005:
         return ""
     by = factor - 1 if factor > 1 else 1 / factor - 1
+    if factor >= 2:
+        return f", and would have to be {factor:.1f} times as wide"
     return f", by {percent(by, 0)}" if by >= 0.01 else ""
 
 
+def off_slices(told: dict[str, Any]) -> list[dict[str, Any]]:
+    """Slices that are off beyond chance: where all rows are, those that also differ from all."""
+    everywhere = told["inside_p"] <= SURE
+    return [e for e in told["slices"] if e["p"] < SURE and (e["apart"] < SURE or not everywhere)]
+
+
 def _of_slices(told: dict[str, Any]) -> list[str]:
-    off = [entry for entry in told["slices"] if entry["p"] < SURE]
+    off = off_slices(told)
     if not off:
-        if not told["slices"]:
+        if not told["slices"] or told["inside_p"] <= SURE:
             return []
         return [f"In none of {len(told['slices'])} slices by the columns does coverage differ beyond chance."]
     said = []
     for entry in off[:_FEW]:
         way = "narrow" if entry["coverage"] < told["level"] else "wide"
         said.append(
-            f"Intervals are too {way}{_factor(entry['factor'])} for {entry['column']} = {entry['slice']}: they hold "
-            f"{percent(entry['coverage'])} of {entry['rows']:,} rows."
+            f"For {entry['column']} = {entry['slice']} intervals hold {percent(entry['coverage'])} of {entry['rows']:,} "
+            f"rows: they are too {way}{_factor(entry['factor'])}."
         )
     if len(off) > _FEW:
         said.append(f"So they do, one way or the other, in {len(off) - _FEW} more slices; see the table.")
@@ -193,8 +201,8 @@ def of_classes(found: dict[str, Any]) -> dict[str, list[str]]:
     ]
     reliable = said or ["Probabilities hold what they say: no bin of them is off beyond chance."]
     slices = [
-        f"For {entry['column']} = {entry['slice']} {percent(entry['right'])} of {entry['rows']:,} rows are right, where "
-        f"probabilities promise {percent(entry['stated'])}."
+        f"For {entry['column']} = {entry['slice']} {percent(entry['right'])} of {entry['rows']:,} rows are right, "
+        f"where probabilities promise {percent(entry['stated'])}."
         for entry in found["slices"][:_FEW]
         if entry["p"] < SURE
     ]
@@ -215,8 +223,8 @@ def _of_confusion(told: dict[str, Any]) -> list[str]:
         return ["No row is taken for another class."]
     a, b = np.unravel_index(int(wrong.argmax()), wrong.shape)
     return [
-        f"The most frequent mistake: class {labels[a]} is taken for class {labels[b]}, {short(wrong[a, b])} times out of "
-        f"{short(matrix[a].sum())}."
+        f"The most frequent mistake: class {labels[a]} is taken for class {labels[b]}, {short(wrong[a, b])} times out "
+        f"of {short(matrix[a].sum())}."
     ]
 
 
@@ -227,11 +235,12 @@ def _of_curves(told: list[dict[str, Any]]) -> list[str]:
     low, high = ranked[0], ranked[-1]
     if len(ranked) == 1:
         return [
-            f"A random row of class {low['label']} gets a higher probability of it than another row in {percent(low['auc'])}."
+            f"A random row of class {low['label']} gets a higher probability of it than a random other row in "
+            f"{percent(low['auc'])} of all pairs."
         ]
     return [
-        f"Class {high['label']} is told apart best (area under the ROC curve {high['auc']:.3f}), class {low['label']} worst "
-        f"({low['auc']:.3f})."
+        f"Class {high['label']} is told apart best (area under the ROC curve {high['auc']:.3f}), class {low['label']} "
+        f"worst ({low['auc']:.3f})."
     ]
 
 
@@ -255,7 +264,7 @@ def of_importance(found: dict[str, Any]) -> list[str]:
     names = [f"{entry['column']} ({entry['loss']:.3g})" for entry in told[:3]]
     said = f"What matters most, by the log score that left-out rows lose when it is shuffled: {', '.join(names)}."
     none = len(found["columns"]) - len(told)
-    rest = f" {none} of {len(found['columns'])} columns make no difference." if none else ""
+    rest = f" {none} of {len(found['columns'])} columns make{'s' if none == 1 else ''} no difference." if none else ""
     return [said + rest]
 
 
@@ -263,10 +272,10 @@ def of_effect(told: dict[str, Any]) -> list[str]:
     mean, low, high = (np.asarray(told[name], dtype=np.float64) for name in ("mean", "low", "high"))
     least, most = int(mean.argmin()), int(mean.argmax())
     if high[least] >= low[most]:
-        return [f"{told['column']}: no effect on {told['output']} beyond the error bars."]
+        return ["On average over the rows, no effect beyond the error bars."]
     return [
-        f"{told['output']} is lowest on average, {short(mean[least])}, at {told['column']} = {told['labels'][least]}, and "
-        f"highest, {short(mean[most])}, at {told['labels'][most]}."
+        f"{told['output']} is lowest on average, {short(mean[least])}, at {told['column']} = {told['labels'][least]}, "
+        f"and highest, {short(mean[most])}, at {told['labels'][most]}."
     ]
 
 
@@ -306,7 +315,7 @@ def of_map(found: dict[str, Any]) -> list[str]:
         )
         beyond = np.flatnonzero(gamma >= half)
         if beyond.size and beyond[0] > 0:
-            said.append(f"By the model, rows {short(lags[beyond[0]])} apart share half of the target's variance.")
+            said.append(f"By the model, rows {short(lags[beyond[0]])} apart differ by half of the target's variance.")
     return said
 
 
@@ -329,8 +338,7 @@ def in_short(found: dict[str, Any]) -> list[str]:
     for entry in first["targets"][:3]:
         name = f"{entry['name']}: " if len(first["targets"]) > 1 else ""
         said += [name + text for text in (entry["says"]["scores"][0], entry["says"]["calibration"][0])]
-        off = [part for part in entry["calibration"]["slices"] if part["p"] < SURE]
-        if off:
+        if off_slices(entry["calibration"]):
             said.append(name + _of_slices(entry["calibration"])[0])
     if "classes" in first:
         said += [first["classes"]["says"]["scores"][0], first["classes"]["says"]["reliability"][0]]

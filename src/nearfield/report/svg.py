@@ -38,7 +38,8 @@ class Axis:
 class Mark:
     """One thing that is drawn: line, points, bars, band, errors, rule (a line across) or image.
 
-    x, y, low, high: its numbers. role: which colour, see the style sheet. label: for the legend.
+    x, y, low, high: its numbers; low of coloured points how strong they are. role: which colour, see the style sheet.
+    label: for the legend.
     """
 
     kind: str
@@ -188,11 +189,12 @@ def _line(mark: Mark, scale: _Scale) -> str:
 
 def _points(mark: Mark, scale: _Scale) -> str:
     fills = mark.colours or [""] * len(mark.x)
+    strength = mark.low or [1.0] * len(mark.x)
     size = "2.2" if len(mark.x) > 60 else "3.2"
     return "".join(
         f'<circle class="dot {mark.role}" cx="{scale.x(x)}" cy="{scale.y(y)}" r="{size}"'
-        + (f' style="fill:{fill}"' if fill else "") + "/>"
-        for x, y, fill in zip(mark.x, mark.y, fills, strict=True) if _finite(x, y)
+        + (f' style="fill:{fill};fill-opacity:{share:.2f}"' if fill else "") + "/>"
+        for x, y, fill, share in zip(mark.x, mark.y, fills, strength, strict=True) if _finite(x, y)
     )  # fmt: skip
 
 
