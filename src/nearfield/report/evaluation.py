@@ -228,7 +228,8 @@ def _least(rows: Labelled) -> np.ndarray:
 
 def _right_by_slices(model: Any, own: Labelled, features: np.ndarray) -> list[dict[str, Any]]:
     """Whether the share of rows that are right is what the probabilities say, slice by slice."""
-    stated, found = own.p.max(axis=1), []
+    stated = own.p.max(axis=1)
+    found: list[dict[str, Any]] = []
     for part in column_slices(model.encoder_, features):
         weights, units = own.weights[part.rows], _some(own.units, part.rows)
         if independent(weights, units) < 30:

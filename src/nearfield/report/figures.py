@@ -113,7 +113,8 @@ def _slices(own: dict[str, Any], name: str) -> Figure:
         f"The {len(slices)} slices that differ most of {len(own['slices'])}; the first is {names[0]} with "
         f"{percent(slices[0]['coverage'])}.",
         Axis("share of rows inside", low, 1.005),
-        Axis("", 0.3, len(slices) + 0.7, list(zip(heights, names, strict=True))), marks, Table(["column", "slice", "rows", "inside", "chance of as much by luck"], rows),
+        Axis("", 0.3, len(slices) + 0.7, list(zip(heights, names, strict=True))), marks,
+        Table(["column", "slice", "rows", "inside", "chance of as much by luck"], rows),
         note="Those that differ most come first. Chance is counted for all slices together.",
         height=64 + 17 * len(slices), left=140,
     )  # fmt: skip

@@ -106,9 +106,9 @@ def _of_slices(told: dict[str, Any]) -> list[str]:
     said = []
     for entry in off[:_FEW]:
         way = "narrow" if entry["coverage"] < told["level"] else "wide"
+        held = f"{percent(entry['coverage'])} of {entry['rows']:,} rows"
         said.append(
-            f"For {entry['column']} = {entry['slice']} intervals hold {percent(entry['coverage'])} of {entry['rows']:,} "
-            f"rows: they are too {way}{_factor(entry['factor'])}."
+            f"For {entry['column']} = {entry['slice']} intervals hold {held}: they are too {way}{_factor(entry['factor'])}."
         )
     if len(off) > _FEW:
         said.append(f"So they do, one way or the other, in {len(off) - _FEW} more slices; see the table.")
