@@ -115,7 +115,8 @@ class Slab:
     high: float
     coverage: float
     rows: int
-    p: float
+    p: float  # against the level
+    apart: float  # against the coverage of all rows
 
 
 def worst_slab(rows: Predicted, features: np.ndarray, level: float = LEVEL, seed: int = 0) -> Slab | None:
@@ -149,7 +150,9 @@ def worst_slab(rows: Predicted, features: np.ndarray, level: float = LEVEL, seed
     share = float(np.average(inside[~chooses][part], weights=rows.weights[~chooses][part]))
     whole = np.zeros(features.shape[1])
     whole[scale > 0] = direction
-    return Slab(whole, low, high, share, int(part.sum()), share_p(share, level, n_part))
+    everywhere = float(np.average(inside, weights=rows.weights))
+    tests = share_p(share, level, n_part), share_p(share, everywhere, n_part)
+    return Slab(whole, low, high, share, int(part.sum()), *tests)
 
 
 def _lowest(along: np.ndarray, inside: np.ndarray, weights: np.ndarray) -> tuple[float, float, float]:

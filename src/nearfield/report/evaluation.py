@@ -115,7 +115,8 @@ def _slab(model: Any, own: Predicted, features: np.ndarray) -> dict[str, Any] | 
     names, weights = model.encoder_.feature_names, found.direction
     most = [int(e) for e in np.argsort(-np.abs(weights))[:3] if weights[e] != 0]
     return {
-        "coverage": found.coverage, "rows": found.rows, "p": found.p, "low": found.low, "high": found.high,
+        "coverage": found.coverage, "rows": found.rows, "p": found.p, "apart": found.apart,
+        "low": found.low, "high": found.high,
         "direction": [{"feature": names[e], "weight": float(weights[e])} for e in most],
     }  # fmt: skip
 

@@ -12,6 +12,8 @@ from nearfield.report.map_figures import of_map
 from nearfield.report.sentences import percent
 from nearfield.report.svg import Figure
 
+_MOST_TARGETS = 4  # with sections of their own
+
 SCORES = {
     "rmse": "root mean squared error",
     "nll": "negative log score (NLL)",
@@ -75,10 +77,37 @@ def sections(data: dict[str, Any]) -> list[Section]:
 def _evaluation(data: dict[str, Any], number: int) -> list[Section]:
     told, found = data["evaluations"][number], []
     of_rows = f" ({told['rows']})" if len(data["evaluations"]) > 1 else ""
-    for place, target in enumerate(told["targets"]):
+    if len(told["targets"]) > _MOST_TARGETS:
+        found.append(_all_scores(told, number, of_rows))
+    for place, target in enumerate(_least_explained(told["targets"])):
         own = of_rows if len(told["targets"]) == 1 else f" · {target['name']}{of_rows}"
         found += _target(target, own, f"{number}-{place}", told)
     return found + (_classes(told, of_rows, str(number)) if "classes" in told else [])
+
+
+def _least_explained(targets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The targets that have sections of their own: all, or those with the largest errors beside a constant's."""
+    if len(targets) <= _MOST_TARGETS:
+        return targets
+
+    def share(told: dict[str, Any]) -> float:
+        constant = told["scores"]["constant"]["crps"]
+        return float(-told["scores"]["model"]["crps"] / constant) if constant else 0.0
+
+    return sorted(targets, key=share)[:_MOST_TARGETS]
+
+
+def _all_scores(told: dict[str, Any], number: int, of_rows: str) -> Section:
+    rows = [
+        [
+            one["name"], short(one["scores"]["model"]["rmse"]), short(one["scores"]["constant"]["rmse"]),
+            short(one["scores"]["model"]["crps"]), percent(one["scores"]["model"]["coverage_90"]),
+        ]
+        for one in told["targets"]
+    ]  # fmt: skip
+    columns = ["target", "root mean squared error", "of a constant", "CRPS", "inside of 90 % intervals"]
+    says = [f"Those {_MOST_TARGETS} of {len(rows)} targets that are explained least have sections of their own below."]
+    return Section(f"all-{number}", f"Scores of all targets{of_rows}", [Part("", says, [Listed("", columns, rows)])])
 
 
 def _notes(told: Mapping[str, Any], scores: Mapping[str, Any]) -> list[str]:

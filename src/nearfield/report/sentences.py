@@ -107,9 +107,8 @@ def _of_slices(told: dict[str, Any]) -> list[str]:
     for entry in off[:_FEW]:
         way = "narrow" if entry["coverage"] < told["level"] else "wide"
         held = f"{percent(entry['coverage'])} of {entry['rows']:,} rows"
-        said.append(
-            f"For {entry['column']} = {entry['slice']} intervals hold {held}: they are too {way}{_factor(entry['factor'])}."
-        )
+        which = f"{entry['column']} = {entry['slice']}"
+        said.append(f"For {which} intervals hold {held}: they are too {way}{_factor(entry['factor'])}.")
     if len(off) > _FEW:
         said.append(f"So they do, one way or the other, in {len(off) - _FEW} more slices; see the table.")
     return said
@@ -119,10 +118,12 @@ def _of_slab(told: dict[str, Any]) -> list[str]:
     slab = told["slab"]
     if slab is None or slab["p"] > SURE or slab["coverage"] >= told["level"]:
         return []
+    if told["inside_p"] <= SURE and slab["apart"] > SURE:  # no worse than all rows
+        return []
     names = ", ".join(entry["feature"] for entry in slab["direction"])
     return [
-        f"The worst fifth of the rows or so, between two planes across {names}: {percent(slab['coverage'])} of "
-        f"{slab['rows']:,} rows there are inside. It was found on one half of the rows and judged on the other."
+        f"In the worst slab of the rows, between two planes across {names}, intervals hold {percent(slab['coverage'])} "
+        f"of {slab['rows']:,} rows. It was found on one half of the rows and judged on the other."
     ]
 
 
