@@ -18,6 +18,7 @@ from nearfield.report import sentences as say
 _EFFECTS = 6  # columns whose effect is shown
 _EFFECT_ROWS, _FEWEST_EFFECT_ROWS = 40, 12  # over which an effect is averaged
 _EFFECT_WORK = 4e8  # operations for each of its values, see `affordable`
+_TOGETHER = 1000  # neighbours of all of these rows, whose joint distribution makes error bars
 _MOST_OUTPUTS = 3
 _POINTS = 800
 _FAR = 0.02  # support below which a map is empty
@@ -38,6 +39,7 @@ def effects(model: Any, rows: Evaluated, top: Sequence[str]) -> list[dict[str, A
     encoder = model.encoder_
     numbers = {encoder.rules_[number].name: number for number in used_columns(encoder)}
     most = affordable(model, _EFFECT_ROWS, _FEWEST_EFFECT_ROWS, _EFFECT_WORK)
+    most = min(most, max(_TOGETHER // model.k_, _FEWEST_EFFECT_ROWS))
     some = rows.features[np.random.default_rng(0).permutation(len(rows))[:most]]
     found = []
     for name in top[:_EFFECTS]:
