@@ -84,6 +84,7 @@ TABULAR |= {
     "target",
     "reading",
     "cli",
+    "cli_page",
     "cli_report",
     "cli_table_report",
     "cli_saved",
@@ -104,5 +105,7 @@ def test_little_else_is_needed(path):
     others = {name.split(".")[0] for name in named} - set(sys.stdlib_module_names) - {"nearfield", "_typeshed"}
     allowed = RUN_TIME | (COMMAND_LINE if top_level(path) in TABULAR else set())
     allowed |= FRAMES if top_level(path) == "column_values" else set()
+    allowed |= {"matplotlib"} if top_level(path) == "plots" else set()
+    allowed |= {"jinja2"} if top_level(path) == "report" else set()
     allowed |= {"openpyxl"} if top_level(path) == "workbook" else set()  # the extra for Excel
     assert others <= allowed, f"{others - allowed} is not installed with the package"

@@ -1,4 +1,4 @@
-"""The command line: `nearfield fit`, `predict`, `evaluate`, `forget` and `info`, on CSV and Parquet files.
+"""The command line: `nearfield fit`, `predict`, `evaluate`, `forget`, `info` and `report`, on CSV and Parquet files.
 
 Every default of the model lives in its estimator; an option that is not given is not passed on. Mistakes in the input
 are one line on standard error and exit code 2; anything unexpected is one line and exit code 1. Files appear whole or
@@ -38,7 +38,8 @@ from nearfield.cli_arguments import (
 )
 from nearfield.cli_large import fit_files, is_large
 from nearfield.cli_noise import NoiseVariance, noise_of, none_known
-from nearfield.cli_options import TABLES, Dates, Decimal, Encoding, Na, OddCells, Sep, TableFile, dialect_of
+from nearfield.cli_options import TABLES, Dates, Decimal, Encoding, ModelFile, Na, OddCells, Sep, TableFile, dialect_of
+from nearfield.cli_page import report
 from nearfield.cli_saved import SavedModel, blocks, collect_cycles
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ BAD_INPUT, UNEXPECTED, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 
 app = typer.Typer(name="nearfield", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-ModelFile = Annotated[Path, typer.Argument(help="A model, of `nearfield fit` or saved in Python.", metavar="MODEL")]
 BlockRows = Annotated[int | None, typer.Option(help="Rows held in memory at once; the result does not depend on it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -473,6 +473,9 @@ def info(model: ModelFile, as_json: AsJson = False) -> None:
         estimator = saved.load()
     described = {"file": str(model), "file_version": saved.version, **describe(estimator, saved.encoder)}
     print(json.dumps(described, indent=2) if as_json else description_table(described, estimator))
+
+
+app.command()(report)
 
 
 # ------------------------------------------------------------------------------------------------------ model

@@ -46,8 +46,10 @@ class Spooled(os.PathLike[str]):
         os.unlink(self._path)
 
 
-def _regular(context: typer.Context, table: Path) -> Path | Spooled:
+def regular(context: typer.Context, table: Path | None) -> Path | Spooled | None:
     """The table, if it is a pipe as a file that is there until the command ends."""
+    if table is None:
+        return None
     if str(table) != "-" and not (table.exists() and stat.S_ISFIFO(table.stat().st_mode)):
         return table
     try:
@@ -58,10 +60,11 @@ def _regular(context: typer.Context, table: Path) -> Path | Spooled:
     return copy
 
 
+ModelFile = Annotated[Path, typer.Argument(help="A model, of `nearfield fit` or saved in Python.", metavar="MODEL")]
 TableFile = Annotated[
     Path,
     typer.Argument(
-        help=f"The table: {TABLES}, an Excel workbook, or - for standard input.", metavar="TABLE", callback=_regular
+        help=f"The table: {TABLES}, an Excel workbook, or - for standard input.", metavar="TABLE", callback=regular
     ),
 ]
 Sep = Annotated[

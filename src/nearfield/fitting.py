@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 import warnings
@@ -194,6 +195,7 @@ def fit(
         recall=approximation.recall,
         approximate_nll=approximation.nll,
         exact_nll=approximation.exact_nll,
+        refreshes={str(i): score for i, score in enumerate(progress.scores, start=1) if math.isfinite(score)},
     )
     return Fit(predictor, inputs, summary)
 

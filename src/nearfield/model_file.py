@@ -264,10 +264,12 @@ def _summary(stored: Header) -> Summary:
     kinds = {"int": int, "float": float, "str": str, "dict[str, float]": dict}
     values: dict[str, Any] = {}
     for f in fields(Summary):
-        if f.name in stored or f.default is MISSING:
+        if f.name in stored or (f.default is MISSING and f.default_factory is MISSING):
             values[f.name] = require(stored, f.name, kinds[str(f.type)])
     for name in {"nll", *values["left_out"]}:
         require(values["left_out"], name, float)
+    for name in values.get("refreshes", {}):
+        require(values["refreshes"], name, float)
     return Summary(**values)
 
 

@@ -108,11 +108,13 @@ class Predictor:
         """How the latent functions at new inputs (n, d) in the user's units, with these moments, vary together."""
         return joint(self._sweeper, self.k, scaling.apply(X), moments.variance)
 
-    def left_out(self) -> Any:
-        """Predictions for every observation from the others."""
+    def left_out(self, which: np.ndarray | None = None) -> Any:
+        """Predictions for every observation from the others, or for the observations `which` (b,)."""
         observations = self.rows.observations
-        moments = self._sweeper.left_out(np.arange(len(observations)), np.array([self.k])).at(0)
-        return self.head.predicted(moments, self.model.noise + self.model.family.known_noise(observations.observed))
+        which = np.arange(len(observations)) if which is None else which
+        moments = self._sweeper.left_out(which, np.array([self.k])).at(0)
+        known = self.model.family.known_noise(observations.take(which).observed)
+        return self.head.predicted(moments, self.model.noise + known)
 
     def elsewhere(self, which: np.ndarray, inputs: np.ndarray, k: int) -> Any:
         """Predictions of the observations `which` (b,) from the others, as if they had been made at inputs (b, d)."""
@@ -147,7 +149,7 @@ class Predictor:
         own, n = self.rows.observations, len(self.rows)
         rows = self.rows.reduced(weights, self.model.family)
         gone = np.bincount(own.row[weights > 0], minlength=n) == 0
-        warps = self.model.covariance.warps.without(self.np.asarray(rows.inputs)[gone], rows.inputs)
+        warps = self.model.covariance.warps.without(self.rows.inputs[gone], np.asarray(rows.inputs))
         model = replace(self.model, covariance=self.model.covariance.with_warps(warps))
         most = max(len(rows) - 1, 1)
         k = most if self.k >= n - 1 else min(self.k, most)

@@ -27,6 +27,7 @@ from nearfield.estimators._forgetting import shares
 from nearfield.estimators._from_files import FromFiles
 from nearfield.estimators._locks import lock_of
 from nearfield.estimators._maps import Maps
+from nearfield.estimators._report import Reporting
 from nearfield.families import FAMILIES, Family, Observations, Observed
 from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
 from nearfield.importance import shuffled_losses
@@ -55,7 +56,7 @@ class TrainingRowsWarning(UserWarning):
     """The file that was saved contains the training rows."""
 
 
-class GPEstimator(FromFiles, Maps, CountedCopies, ChangingRows, BaseEstimator):
+class GPEstimator(FromFiles, Maps, CountedCopies, ChangingRows, Reporting, BaseEstimator):
     """Common ground of the estimators; not an estimator itself. Their arguments are listed in each, as scikit-learn
     wants it."""
 

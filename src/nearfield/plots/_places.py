@@ -1,0 +1,152 @@
+"""Maps: the variogram of the rows beside that of the model, and predictions or residuals in the plane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from nearfield.diagnostics import left_out
+from nearfield.diagnostics.places import Grid, Variogram, ground_aspect, map_columns, map_grid, variogram
+from nearfield.diagnostics.predicted import target_names
+from nearfield.plots._common import BLUE, DIVERGING, GREY, SEQUENTIAL, SPREAD, axes
+from nearfield.validation import check_choice
+
+WHAT = ("mean", "std", "residual")
+_TIMES = 2.5  # the largest semivariance of rows that is drawn of the model
+_FAR = 0.02  # support below which a map is empty
+
+
+class VariogramDisplay:
+    """Half of the mean squared difference of training rows by their distance, beside the model's own semivariogram.
+
+    That of the model is for rows that differ in their place alone; where other columns matter, rows lie above it.
+
+    Parameters
+    ----------
+    variogram : from `nearfield.diagnostics.places`.
+    unit : of distances.
+    target : name of the target, whose squared units the semivariance has.
+
+    Attributes
+    ----------
+    ax_, figure_ : where it was drawn.
+    points_, line_ : of the rows, larger where there are more pairs; of the model.
+    """
+
+    def __init__(self, *, variogram: Variogram, unit: str = "", target: str = "y") -> None:
+        self.variogram = variogram
+        self.unit = unit
+        self.target = target
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, bins: int = 15, max_lag: float | None = None, ax: Any = None
+    ) -> VariogramDisplay:
+        """Of a regression of one target with `coordinates=`, up to the distance `max_lag`."""
+        check_is_fitted(estimator)
+        found = variogram(estimator, bins, max_lag)
+        unit = "degrees of a great circle" if estimator._chart.one_scale else "units of the coordinates"
+        return cls(variogram=found, unit=unit, target=target_names(estimator)[0]).plot(ax=ax)
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> VariogramDisplay:
+        """Draw on `ax`, new axes if None. kwargs : for matplotlib's `plot` of the model's line."""
+        ax, own = axes(ax), self.variogram
+        sizes = 12 + 60 * np.sqrt(own.pairs / own.pairs.max())
+        self.points_ = ax.scatter(own.lags, own.empirical, s=sizes, color=GREY, alpha=0.8, label="training rows")
+        (self.line_,) = ax.plot(own.model_lags, own.model, **{"color": BLUE, "label": "model", **kwargs})
+        ax.set(xlabel=f"distance ({self.unit})" if self.unit else "distance", ylabel=f"semivariance of {self.target}")
+        ax.set_xlim(left=0)
+        top = _TIMES * float(own.empirical.max())
+        ax.set_ylim(0, top if top < own.model.max() else None)  # a sill beyond the reach of the rows would hide them
+        ax.legend(frameon=False)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class MapDisplay:
+    """A map of predictions, of their standard deviations, or of left-out residuals.
+
+    Parameters
+    ----------
+    what : "mean", "std", of the noise-free function, or "residual".
+    grid : of predictions, from `nearfield.diagnostics.places`; None for residuals.
+    points : (n, 2) places of left-out rows, and residual (n,); None for predictions.
+    columns, target : names.
+    aspect : how long a unit of the second column is drawn, relative to the first; None: as fits.
+
+    Attributes
+    ----------
+    ax_, figure_ : where it was drawn.
+    image_ : the mesh, or the points; colorbar_ : what its colours mean.
+    """
+
+    def __init__(
+        self, *, what: str, columns: tuple[str, str], target: str, grid: Grid | None = None,
+        points: np.ndarray | None = None, residual: np.ndarray | None = None, aspect: float | None = None,
+    ) -> None:  # fmt: skip
+        self.what = what
+        self.columns = columns
+        self.target = target
+        self.grid = grid
+        self.points = points
+        self.residual = residual
+        self.aspect = aspect
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, what: str = "mean", *, size: int | None = None, output: int | None = None, ax: Any = None
+    ) -> MapDisplay:
+        """Of a model with coordinates, or with two columns of numbers alone; other columns at their medians.
+
+        what : "mean": the prediction, of classes the probability of class number `output`, by default the last; "std";
+        or "residual": of left-out rows, numbers and counts. size : cells along each side.
+        """
+        check_is_fitted(estimator)
+        check_choice("what", what, WHAT)
+        name = target_names(estimator)[0]
+        if what != "residual":
+            grid, classes = map_grid(estimator, size, output), getattr(estimator, "classes_", None)
+            label = name if classes is None else f"P({classes[-1 if output is None else output]})"
+            return cls(what=what, columns=grid.columns, target=label, grid=grid, aspect=_aspect(estimator)).plot(ax=ax)
+        columns = map_columns(estimator)
+        evaluated = left_out(estimator)
+        if columns is None or list(evaluated.targets) != [name]:
+            raise ValueError("a map of residuals is that of one number or count at places: fit with coordinates=.")
+        names = estimator.encoder_.feature_names
+        return cls(
+            what=what, columns=(names[columns[0]], names[columns[1]]), target=name,
+            points=evaluated.features[:, list(columns)], residual=evaluated.targets[name].residual,
+            aspect=_aspect(estimator),
+        ).plot(ax=ax)  # fmt: skip
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> MapDisplay:
+        """Draw on `ax`, new axes if None. kwargs : for matplotlib's `pcolormesh`, of residuals for `scatter`."""
+        ax = axes(ax)
+        if self.grid is not None:
+            values = self.grid.mean if self.what == "mean" else self.grid.std
+            shown = np.ma.masked_where(self.grid.support < _FAR, values)
+            low, high = np.quantile(shown.compressed() if shown.count() else values, [0.01, 0.99])
+            colours = {"cmap": SEQUENTIAL if self.what == "mean" else SPREAD, "vmin": low, "vmax": high}
+            style = {**colours, "shading": "nearest", **kwargs}
+            self.image_ = ax.pcolormesh(self.grid.x, self.grid.y, shown, **style)
+        else:
+            assert self.points is not None
+            assert self.residual is not None
+            most = float(np.quantile(np.abs(self.residual), 0.98)) or 1.0
+            style = {"cmap": DIVERGING, "vmin": -most, "vmax": most, "s": 8, "linewidths": 0, **kwargs}
+            order = np.argsort(np.abs(self.residual))  # the largest on top
+            self.image_ = ax.scatter(*self.points[order].T, c=self.residual[order], **style)
+        label = {"mean": self.target, "std": f"std of {self.target}", "residual": f"left-out residual of {self.target}"}
+        self.colorbar_ = ax.figure.colorbar(self.image_, ax=ax, extend="both", label=label[self.what])
+        ax.set(xlabel=self.columns[0], ylabel=self.columns[1])
+        if self.aspect is not None:
+            ax.set_aspect(self.aspect)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def _aspect(model: Any) -> float | None:
+    """As it is on the ground; columns that are no places have units of their own."""
+    return None if model._chart is None else ground_aspect(model)

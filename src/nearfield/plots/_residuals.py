@@ -1,0 +1,116 @@
+"""Residuals of left-out or test rows, over the prediction or a column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from nearfield.diagnostics import Predicted
+from nearfield.diagnostics.residuals import Off, by_values
+from nearfield.diagnostics.slices import column_values, level_name, used_columns
+from nearfield.plots._common import BLUE, GREY, ORANGE, axes, one_target, shown_rows
+from nearfield.validation import column_numbers
+
+_MOST_POINTS = 3000
+
+
+class LeftOutResidualDisplay:
+    """Residuals, observed less predicted, with their mean in bins: along zero where nothing is left to learn.
+
+    Parameters
+    ----------
+    x, residual : (n,) what they are drawn over, and the residuals, in the units of the target.
+    bins : from `nearfield.diagnostics.residuals`: centre, mean residual and its standard error in each bin.
+    x_label, name : what x is, and what the rows are.
+    ticks : where x numbers the levels of a column, their names.
+
+    Attributes
+    ----------
+    ax_, figure_ : where it was drawn.
+    points_, means_, zero_ : the residuals, their means with 95 % bars, and the line at zero.
+    """
+
+    def __init__(
+        self, *, x: np.ndarray, residual: np.ndarray, bins: list[dict[str, Any]], x_label: str = "prediction",
+        name: str | None = None, ticks: dict[int, str] | None = None,
+    ) -> None:  # fmt: skip
+        self.x = x
+        self.residual = residual
+        self.bins = bins
+        self.x_label = x_label
+        self.name = name
+        self.ticks = ticks
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any = None, y: Any = None, *, column: Any = None, target: int | str = 0,
+        name: str | None = None, ax: Any = None, **given: Any,
+    ) -> LeftOutResidualDisplay:  # fmt: skip
+        """Of left-out training rows, or of test rows X with targets y.
+
+        column : None, over the prediction; or the name or number of a column. target : number or name of the output to
+        show. given : `exposure` or `trials` of counts.
+        """
+        evaluated = shown_rows(estimator, X, y, given)
+        told, rows = one_target(evaluated, target, "LeftOutResidualDisplay")
+        name = evaluated.rows if name is None else name
+        if column is None:
+            return cls._of(rows, rows.mean, "prediction", name, None, ax)
+        encoder = estimator.encoder_
+        number = column_numbers("column", [column], [rule.name for rule in encoder.rules_])[0]
+        if number not in used_columns(encoder):
+            raise ValueError(f"column is {column!r}, which is not in use: it had no values in training.")
+        values, missing = column_values(encoder, number, evaluated.features[evaluated.places[told]])
+        rule, ticks = encoder.rules_[number], None
+        if rule.kind == "text":
+            ticks = {level: level_name(rule, level) for level in np.unique(values).astype(int).tolist()}
+        return cls._of(rows, np.where(missing, np.nan, values), rule.name, name, ticks, ax)
+
+    @classmethod
+    def from_predictions(
+        cls, y_true: Any, dist: Any, *, x: Any = None, x_label: str | None = None, sample_weight: Any = None,
+        name: str | None = None, ax: Any = None,
+    ) -> LeftOutResidualDisplay:  # fmt: skip
+        """Of targets y_true (n,) and what `predict_dist` gave for them, over x (n,), by default the prediction."""
+        rows = Predicted.of(y_true, dist, sample_weight)
+        over = rows.mean if x is None else np.asarray(x, dtype=np.float64)
+        if over.shape != rows.y.shape:
+            raise ValueError(f"x has shape {over.shape}: expected {rows.y.shape}, one number for each row.")
+        label = ("prediction" if x is None else "x") if x_label is None else x_label
+        return cls._of(rows, over, label, name, None, ax)
+
+    @classmethod
+    def _of(
+        cls, rows: Predicted, x: np.ndarray, x_label: str, name: str | None, ticks: dict[int, str] | None, ax: Any
+    ) -> LeftOutResidualDisplay:
+        known = np.isfinite(x)
+        if not known.any():
+            raise ValueError(f"{x_label} is missing in all rows: nothing to draw over.")
+        units = None if rows.units is None else rows.units[known]
+        some = Off(rows.residual[known], rows.std[known], rows.weights[known], units)
+        made = cls(
+            x=x[known], residual=some.residual, bins=by_values(some, x[known], 10 if ticks is None else len(ticks)),
+            x_label=x_label, name=name, ticks=ticks,
+        )  # fmt: skip
+        return made.plot(ax=ax)
+
+    def plot(self, ax: Any = None, *, name: str | None = None, **kwargs: Any) -> LeftOutResidualDisplay:
+        """Draw on `ax`, new axes if None. kwargs : for matplotlib's `scatter`."""
+        ax, label = axes(ax), self.name if name is None else name
+        some = slice(None, None, -(-len(self.x) // _MOST_POINTS))
+        style = {"s": 6, "alpha": 0.35, "color": BLUE, "linewidths": 0, **kwargs}
+        self.points_ = ax.scatter(self.x[some], self.residual[some], label=label, **style)
+        self.zero_ = ax.axhline(0.0, color=GREY, linestyle="--", linewidth=1)
+        centres, means, errors = (
+            np.array([part[key] for part in self.bins]) for key in ("centre", "residual", "error")
+        )
+        sure = np.where(np.isfinite(errors), errors, 0.0) * scipy.stats.norm.ppf(0.975)
+        self.means_ = ax.errorbar(centres, means, sure, color=ORANGE, fmt="o-", ms=4, lw=1.2, label="mean, 95 % bars")
+        ax.set(xlabel=self.x_label, ylabel="residual (observed − predicted)")
+        if self.ticks is not None:
+            ax.set_xticks(list(self.ticks), list(self.ticks.values()))
+        ax.legend(loc="best", frameon=False)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
