@@ -70,6 +70,7 @@ def test_the_page_names_files_and_names_that_exist():
 RUN_TIME = {"numpy", "scipy", "sklearn", "numba", "llvmlite", "threadpoolctl", "tqdm"}
 COMMAND_LINE = {"typer", "pyarrow"}
 TABULAR = {
+    "cli_large",
     "streaming",
     "workbook",
     "table_writing",

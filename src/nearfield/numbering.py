@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from weakref import WeakValueDictionary
+
 import numpy as np
 
 from nearfield._compiled import compiled
+
+
+def numbers(n: int) -> np.ndarray:
+    """0 to n - 1: the same array for everybody who needs it at a time. Nobody writes to it."""
+    found = _numbers.get(n)
+    if found is None:
+        found = _numbers[n] = np.arange(n)
+    return found
+
+
+_numbers: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
 
 
 class Numbering:

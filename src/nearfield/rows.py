@@ -13,7 +13,7 @@ from nearfield.families import Family, Observations, Observed, taken
 from nearfield.growing import Growing, followed_by
 from nearfield.moments import NEAR
 from nearfield.neighbours import BoxedInputs, Boxes, Hidden, SearchedRows, as_they_are, find_equal_rows, order_key
-from nearfield.numbering import Numbering
+from nearfield.numbering import Numbering, numbers
 from nearfield.scaling import Scaling
 from nearfield.storage import Make
 from nearfield.warps import Warps
@@ -348,8 +348,7 @@ def equal_rows(inputs: np.ndarray, parts: Sequence[np.ndarray]) -> Equal:
         hashes[block] = order_key(np.stack(pair, axis=1))
     ordered = np.sort(hashes)
     if not (ordered[1:] == ordered[:-1]).any():
-        every = np.arange(n)
-        return Equal(hashes, every, every)
+        return Equal(hashes, numbers(n), numbers(n))
     del ordered
     found = find_equal_rows(np.concatenate([inputs, _key(parts, slice(None))], axis=1))
     labels = np.empty(n, dtype=np.int64)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 FAR = 1e100
+_BLOCK = 2**16  # rows at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +32,8 @@ class Scaling:
         span = high / 2 - low / 2  # halves first: the difference of two huge numbers may overflow
         constant = span == 0
         unit = np.where(constant, 1.0, span)
-        shifted = values / unit - low / unit
-        mean = np.average(shifted, axis=0, weights=weights)
-        deviation = np.sqrt(np.average((shifted - mean) ** 2, axis=0, weights=weights))
+        mean = _mean(lambda some: values[some] / unit - low / unit, weights)
+        deviation = np.sqrt(_mean(lambda some: (values[some] / unit - low / unit - mean) ** 2, weights))
         centre = np.where(constant, low, (mean + low / unit) * unit)
         return cls(
             np.asarray(centre),
@@ -93,6 +93,13 @@ class Scaling:
     def slopes(self, values: np.ndarray, by: np.ndarray) -> np.ndarray:
         """Slopes by values (n, d) in their own units from those by standardised ones (n, m)."""
         return by / self.scale
+
+
+def _mean(values: Callable[[slice], np.ndarray], weights: np.ndarray) -> float:
+    """Weighted mean of what `values` says of rows (n,), block by block: no array of all rows is made."""
+    blocks = [slice(start, start + _BLOCK) for start in range(0, len(weights), _BLOCK)]
+    totals = [(float((values(some) * weights[some]).sum()), float(weights[some].sum())) for some in blocks]
+    return float(np.sum([total for total, _ in totals]) / np.sum([weight for _, weight in totals]))
 
 
 def columns_of(values: np.ndarray) -> Iterator[np.ndarray]:

@@ -37,6 +37,7 @@ _TAIL_SHARE = 0.1  # of the others that tell how long the tail is
 _FEWEST_TAIL = 20  # of them, or half of all others
 _FEWEST = 10  # others that differ from the median; of fewer nothing can be said
 _DOUBT = 100.0  # noise variance of rows with wild values, over the variance of the target
+_MANY = 2**17  # values of which a sample tells where the largest begin
 _NAMED = 3  # columns, and rows of each, that a warning names
 
 
@@ -134,9 +135,10 @@ def _edges(column: np.ndarray, weights: np.ndarray) -> tuple[float, float] | Non
     n = len(column)
     if n <= _FEWEST:
         return None
-    deviation = np.abs(column / 2 - np.median(column / 2))  # halves: the difference of huge numbers may overflow
-    first = n - 1 - max(1, int(_SHARE * n))
-    largest = np.sort(np.partition(deviation, first)[first:])
+    deviation = column / 2  # halves: the difference of huge numbers may overflow
+    deviation -= np.median(deviation)
+    np.abs(deviation, out=deviation)
+    largest = _largest(deviation, 1 + max(1, int(_SHARE * n)))
     with np.errstate(divide="ignore", invalid="ignore"):
         gaps = np.diff(np.log(largest))
     heaviest = max(_SHARE, 2 / n) * weights.sum()
@@ -145,6 +147,16 @@ def _edges(column: np.ndarray, weights: np.ndarray) -> tuple[float, float] | Non
         if gaps[i] > TAIL * _tail(deviation[usual]) and weights[~usual].sum() <= heaviest:
             return float(column[usual].min()), float(column[usual].max())
     return None
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    """So many of the largest values (n,), ascending. Of many, only those are sorted that a sample says may be."""
+    if len(values) > _MANY:
+        likely = np.partition(values[:: len(values) // _MANY], -2 * max(1, count * _MANY // len(values)))
+        some = values[values >= likely[-2 * max(1, count * _MANY // len(values))]]
+        values = some if len(some) >= count else values
+    first = len(values) - count
+    return np.sort(np.partition(values, first)[first:])
 
 
 def _tail(deviations: np.ndarray) -> float:

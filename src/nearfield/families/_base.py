@@ -21,6 +21,7 @@ import numpy as np
 
 from nearfield.metrics import ClassScores, CountScores, Scores
 from nearfield.moments import Moments
+from nearfield.numbering import numbers
 from nearfield.persistence import ModelFileError
 from nearfield.scaling import Scaling
 
@@ -287,7 +288,7 @@ class Family(ABC):
         """What can be left out of rows (n,): by default each row, or one of the copies that it stands for."""
         weights, n = self.weight(observed), len(self.weight(observed))
         single = {**observed, "weight": np.broadcast_to(1.0, n) if weights.strides == (0,) else np.ones(n)}
-        return Observations(np.arange(n), single, weights, weights <= 1 + 1e-12)
+        return Observations(numbers(n), single, weights, weights <= 1 + 1e-12)
 
     def with_rows(self, observed: Observed) -> Family:
         """The family for rows like these beside those that it has: itself, unless its structure depends on the rows."""

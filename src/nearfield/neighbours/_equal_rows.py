@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfield._compiled import compiled
+from nearfield.numbering import numbers
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -37,15 +38,22 @@ def find_equal_rows(rows: Float64) -> EqualRows:
     """Which of the rows (n, d) are equal."""
     n = rows.shape[0]
     hashes = order_key(rows)
+    if _all_differ(hashes):
+        del hashes
+        return EqualRows(numbers(n), numbers(n + 1), numbers(n))
     representative = _representatives(rows, hashes, np.argsort(hashes, kind="stable"))
-    everyone = np.arange(n, dtype=np.int64)
-    first = np.flatnonzero(representative == everyone).astype(np.int64)
+    first = np.flatnonzero(representative == numbers(n)).astype(np.int64)
     if first.size == n:
-        return EqualRows(everyone, np.arange(n + 1, dtype=np.int64), everyone)
+        return EqualRows(numbers(n), numbers(n + 1), numbers(n))
     labels = np.searchsorted(first, representative)
     starts = np.zeros(first.size + 1, dtype=np.int64)
     np.cumsum(np.bincount(labels, minlength=first.size), out=starts[1:])
     return EqualRows(first, starts, np.argsort(labels, kind="stable").astype(np.int64))
+
+
+def _all_differ(hashes: NDArray[np.uint64]) -> bool:
+    ordered = np.sort(hashes)
+    return not (ordered[1:] == ordered[:-1]).any()
 
 
 def order_key(rows: Float64) -> NDArray[np.uint64]:
