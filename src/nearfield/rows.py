@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from nearfield.elsewhere import InputsElsewhere, TableElsewhere
 from nearfield.families import Family, Observations, Observed, taken
 from nearfield.moments import NEAR
-from nearfield.neighbours import BoxedInputs, Boxes, Hidden, SearchedRows, as_they_are, find_equal_rows, order_key
+from nearfield.neighbours import BoxedInputs, Boxes, Hidden, SearchedRows, as_they_are, equal_in_columns, find_equal_rows, order_key
 from nearfield.numbering import Numbering
 from nearfield.scaling import Scaling
 from nearfield.warps import Warps
@@ -18,6 +19,7 @@ from nearfield.warps import Warps
 BOXED_ROWS = 2**18
 """From so many rows on, inputs are held in boxes alone."""
 _BLOCK = 2**16  # rows at a time
+_FETCHED = 2**14  # rows that are fetched from elsewhere though not all of them are needed
 
 
 class Features(NamedTuple):
@@ -41,7 +43,7 @@ class Rows:
     rows that are about to be neighbours in training.
     """
 
-    inputs: np.ndarray | BoxedInputs
+    inputs: np.ndarray | BoxedInputs | InputsElsewhere
     observed: Observed
     state: np.ndarray
     observations: Observations
@@ -54,14 +56,14 @@ class Rows:
     def of(
         cls,
         family: Family,
-        inputs: np.ndarray | BoxedInputs,
+        inputs: np.ndarray | BoxedInputs | InputsElsewhere,
         observed: Observed,
         groups: np.ndarray | None = None,
         times: np.ndarray | None = None,
         buffer: np.ndarray | None = None,
     ) -> Rows:
         """Rows about which nothing is known yet."""
-        if not isinstance(inputs, BoxedInputs):
+        if not isinstance(inputs, BoxedInputs | InputsElsewhere):
             inputs = np.ascontiguousarray(inputs, dtype=np.float64)
         state, observations = family.initial_state(observed), family.observations(observed)
         return cls(inputs, observed, state, observations, groups, times=times, buffer=buffer)
@@ -77,7 +79,7 @@ class Rows:
     @cached_property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest inputs (d,)."""
-        if isinstance(self.inputs, BoxedInputs):
+        if isinstance(self.inputs, BoxedInputs | InputsElsewhere):
             return self.inputs.bounds
         return self.inputs.min(axis=0), self.inputs.max(axis=0)
 
@@ -140,7 +142,7 @@ class Rows:
         """
         if not len(warps) or (self.features is not None and self.features.numbering is None):
             return self
-        if len(self) <= 2 * ids.size:
+        if len(self) <= (_FETCHED if isinstance(self.inputs, InputsElsewhere) else 2 * ids.size):
             return replace(self, features=Features(warps.features(np.asarray(self.inputs)), None))
         numbering = Numbering(ids)
         return replace(self, features=Features(warps.features(self.inputs[numbering.rows]), numbering))
@@ -178,8 +180,10 @@ class Rows:
         )  # fmt: skip
 
 
-def held(X: np.ndarray, scaling: Scaling) -> np.ndarray | BoxedInputs:
+def held(X: np.ndarray | TableElsewhere, scaling: Scaling) -> np.ndarray | BoxedInputs | InputsElsewhere:
     """Standardised inputs of rows X (n, d): of many rows in boxes alone, in single precision where nothing is lost."""
+    if isinstance(X, TableElsewhere):
+        return X.held(scaling)
     if len(X) < BOXED_ROWS or type(scaling) is not Scaling or not scaling.is_linear(X):
         return scaling.apply(X)
     blocks = (X[start : start + _BLOCK] for start in range(0, len(X), _BLOCK))
@@ -278,7 +282,10 @@ def equal_rows(inputs: np.ndarray, key: np.ndarray) -> Equal:
     hashes = order_key(np.ascontiguousarray(np.stack(parts, axis=1)))
     if len(np.unique(hashes)) == len(inputs):
         return Equal(hashes, np.arange(len(inputs)), np.arange(len(inputs)))
-    found = find_equal_rows(np.concatenate([inputs, key], axis=1))
+    if isinstance(inputs, TableElsewhere):
+        found = equal_in_columns(hashes, (part[:, e] for part in (inputs, key) for e in range(part.shape[1])))
+    else:
+        found = find_equal_rows(np.concatenate([inputs, key], axis=1))
     labels = np.empty(len(inputs), dtype=np.int64)
     labels[found.members] = np.repeat(np.arange(len(found)), np.diff(found.starts))
     return Equal(hashes, found.first, labels)
@@ -312,13 +319,18 @@ def join_equal(
             np.add.at(summed[name], row, observed[name])
     labels, times = (None if part is None else part[first] for part in (groups, times))
     if not ordered and (family.weight(summed) == 1).all():
-        return Joined(inputs[first], summed, labels, row, times)
+        return Joined(_some(inputs, first), summed, labels, row, times)
     order = np.argsort(equal.hashes[first], kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     turned = {name: values[order] for name, values in summed.items()}
     labels, times = (None if part is None else part[order] for part in (labels, times))
-    return Joined(inputs[first[order]], turned, labels, place[row], times)
+    return Joined(_some(inputs, first[order]), turned, labels, place[row], times)
+
+
+def _some(inputs: Any, which: np.ndarray) -> Any:
+    """The rows with these numbers (b,), of inputs (n, d) that are here or elsewhere."""
+    return inputs.some(which) if isinstance(inputs, TableElsewhere) else inputs[which]
 
 
 def _number(hashes: np.ndarray) -> np.ndarray:

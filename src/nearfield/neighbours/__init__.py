@@ -18,7 +18,16 @@ from typing import Literal, Protocol, get_args
 
 import numpy as np
 
-from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64, equal_rows_hold, find_equal_rows, order_key
+from nearfield.elsewhere import InputsElsewhere
+from nearfield.neighbours._equal_rows import (
+    EqualRows,
+    Float64,
+    Int64,
+    equal_in_columns,
+    equal_rows_hold,
+    find_equal_rows,
+    order_key,
+)
 from nearfield.neighbours._index import NeighbourIndex, NeighbourTable, check_overflow
 from nearfield.neighbours.boxes import BoxedInputs, Boxes, BoxIndex, Hidden
 from nearfield.neighbours.product import ProductCandidates
@@ -34,6 +43,7 @@ __all__ = [
     "SearchedRows",
     "as_they_are",
     "build_index",
+    "equal_in_columns",
     "find_equal_rows",
     "neighbour_table",
     "order_key",
@@ -97,7 +107,7 @@ _GIVEN_UP = 4.0  # times as many points as would be worth looking at
 class SearchedRows:
     """Rows (n, d), put into boxes once, which are cut anew only where columns have been stretched a lot since."""
 
-    def __init__(self, inputs: Float64 | BoxedInputs, equal: EqualRows | None = None) -> None:
+    def __init__(self, inputs: Float64 | BoxedInputs | InputsElsewhere, equal: EqualRows | None = None) -> None:
         """equal: which of them are equal, if it is known."""
         self._inputs, self._found = inputs, equal
         self._boxes: Boxes | None = None
@@ -114,12 +124,18 @@ class SearchedRows:
         if isinstance(self._inputs, BoxedInputs):
             return self._inputs.boxes(lengths)
         found = self._boxes
+        assert not isinstance(self._inputs, InputsElsewhere)
         if found is None or not found.fit(lengths):
             found = self._boxes = Boxes(self._inputs, self.equal, lengths)
         return found
 
     def index(self, metric: Metric, hidden: Hidden | None = None, kind: Kind = "auto") -> Index:
         """Finds neighbours under a metric, among the rows that are not hidden."""
+        if isinstance(self._inputs, InputsElsewhere):
+            if hidden is not None:
+                raise NotImplementedError("rows that are held elsewhere cannot be hidden from each other.")
+            found_there: Index = self._inputs.index(metric)
+            return found_there
         if kind in ("auto", "boxes"):
             boxes = self.boxes(metric.lengths)
             found = BoxIndex(boxes, metric, hidden)
