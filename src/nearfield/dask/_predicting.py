@@ -233,18 +233,17 @@ class _Answers:
 def _with_rows(shell: Shell, asked: Asked, table: NeighbourTable, found: Sequence[Found]) -> Any:
     """The estimator with the rows that were found, numbered anew, and no others."""
     ids = np.concatenate([one.ids for one in found])
-    spare = max(0, shell.wide + 3 - len(ids))  # so many rows that k is not all of them; nobody asks for these
-    take = np.concatenate([np.arange(len(ids)), np.zeros(spare, dtype=np.int64)])
+    numbering = Numbering(ids)  # a box may have found a row for queries of its own and for others
+    take = np.zeros(max(len(numbering), shell.wide + 3), dtype=np.int64)  # more than k: nobody asks for the last
+    take[numbering.places(ids)] = np.arange(len(ids))
     inputs = np.concatenate([one.inputs for one in found])[take]
-    observed = {
-        name: np.concatenate([one.observed[name] for one in found])[take] for name in found[0].observed
-    }  # fmt: skip
+    observed = {name: np.concatenate([one.observed[name] for one in found])[take] for name in found[0].observed}
     state = np.concatenate([one.state for one in found])[take]
     predictor = shell.estimator._fit.predictor
     rows = replace(Rows.of(predictor.model.family, inputs, observed), state=state)
     vars(rows)["bounds"] = shell.bounds
     filled = Predictor(predictor.model, rows, shell.reach, predictor.head, predictor.taper)
-    places = NeighbourTable(Numbering(ids).places(table.ids), table.sqdist)
+    places = NeighbourTable(numbering.places(table.ids), table.sqdist)
     known = {"index": _Answers(asked.queries, places, len(rows)), "prior": shell.prior}
     vars(filled.sweeper).update(known)
     estimator = copy.copy(shell.estimator)
