@@ -81,6 +81,7 @@ TABULAR |= {
     "cli_options",
     "entry",
 }
+CLUSTER = {"dask", "distributed"}
 FRAMES = {"pandas", "polars"}  # imported where a frame of theirs came
 
 
@@ -93,5 +94,6 @@ def test_little_else_is_needed(path):
     others = {name.split(".")[0] for name in named} - set(sys.stdlib_module_names) - {"nearfield", "_typeshed"}
     allowed = RUN_TIME | (COMMAND_LINE if top_level(path) in TABULAR else set())
     allowed |= FRAMES if top_level(path) == "column_values" else set()
+    allowed |= CLUSTER if top_level(path) in ("dask", "cluster_demo") else set()  # the extra for Dask
     allowed |= {"openpyxl"} if top_level(path) == "workbook" else set()  # the extra for Excel
     assert others <= allowed, f"{others - allowed} is not installed with the package"

@@ -35,6 +35,7 @@ from nearfield.cli_arguments import (
     parse_task,
     user_errors,
 )
+from nearfield.cli_cluster import fitting_on
 from nearfield.cli_options import TABLES, Dates, Decimal, Encoding, Na, OddCells, Sep, TableFile, dialect_of
 from nearfield.cli_saved import SavedModel, blocks, collect_cycles
 
@@ -176,6 +177,9 @@ def fit(
     predictive: Annotated[str | None, typer.Option(help="calibrated, or plain: as the trained model says.")] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.", min=0)] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="File to save training to and resume it from.")] = None,
+    dask: Annotated[
+        str | None, typer.Option(help="Scheduler of a Dask cluster whose workers search.", metavar="tcp://HOST:PORT")
+    ] = None,
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -242,8 +246,8 @@ def fit(
         **settings,
     )
     collect_cycles()
-    with user_errors(), located(table, dialect, places):
-        estimator.fit(parts.columns, y, **parts.beside, **together)
+    with user_errors(), located(table, dialect, places), fitting_on(dask) as fitted:
+        fitted(estimator, parts.columns, y, **parts.beside, **together)
     estimator._described = own.to_json()
     if places is not None:
         estimator._renumber(places - 1, total)

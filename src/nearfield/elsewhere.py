@@ -1,7 +1,7 @@
 """Tables whose rows are held elsewhere, such as on the workers of a cluster: what a fit asks of them.
 
-A fit keeps what is one number a row, and asks for columns, one after the other, for a few rows by their numbers, and for
-what is near queries. So the same functions see the same numbers in the same order, wherever the rows are.
+A fit keeps what is one number a row, and asks for columns, one after the other, for a few rows by their numbers, and
+for what is near queries. So the same functions see the same numbers in the same order, wherever the rows are.
 """
 
 from __future__ import annotations

@@ -11,7 +11,16 @@ import numpy as np
 from nearfield.elsewhere import InputsElsewhere, TableElsewhere
 from nearfield.families import Family, Observations, Observed, taken
 from nearfield.moments import NEAR
-from nearfield.neighbours import BoxedInputs, Boxes, Hidden, SearchedRows, as_they_are, equal_in_columns, find_equal_rows, order_key
+from nearfield.neighbours import (
+    BoxedInputs,
+    Boxes,
+    Hidden,
+    SearchedRows,
+    as_they_are,
+    equal_in_columns,
+    find_equal_rows,
+    order_key,
+)
 from nearfield.numbering import Numbering
 from nearfield.scaling import Scaling
 from nearfield.warps import Warps

@@ -1,4 +1,4 @@
-"""The estimators for Dask arrays and data frames: the same fits, to the last bit, with rows on the workers of a cluster.
+"""The estimators for Dask arrays and data frames: the bits of the ordinary ones, with rows on the workers of a cluster.
 
     from distributed import Client
     from nearfield.dask import GPRegressor
@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -29,8 +31,8 @@ from nearfield.estimators import GPCountRegressor as LocalCountRegressor
 from nearfield.estimators import GPRegressor as LocalRegressor
 
 try:
-    import dask
     import distributed
+    from dask.base import is_dask_collection
 
     from nearfield.dask._boxes import RemoteInputs
     from nearfield.dask._cluster import Cluster, ClusterError
@@ -51,6 +53,7 @@ __all__ = ["ClusterError", "GPClassifier", "GPCountRegressor", "GPRegressor"]
 
 Self = TypeVar("Self", bound="DaskEstimator")
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _UNSUPPORTED: Mapping[str, Any] = {
     "coordinates": lambda value: value is not None,
     "leave_out": lambda value: value != "one",
@@ -69,7 +72,7 @@ class DaskEstimator(BaseEstimator):
 
     def __init__(self, client: distributed.Client | None = None, **parameters: Any) -> None:
         self.client = client
-        vars(self).update(self._local(**parameters).get_params(deep=False))
+        self.__dict__.update(self._local(**parameters).get_params(deep=False))
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -77,11 +80,11 @@ class DaskEstimator(BaseEstimator):
             own, *others = inspect.signature(cls._local).parameters.values()
             client = inspect.Parameter("client", inspect.Parameter.KEYWORD_ONLY, default=None)
             every = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (own, *others)]
-            cls.__signature__ = inspect.Signature([client, *every])  # type: ignore[attr-defined]
+            cls.__signature__ = inspect.Signature([client, *every])
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
-        return sorted(["client", *cls._local._get_param_names()])  # type: ignore[attr-defined]
+        return sorted(["client", *cls._local._get_param_names()])
 
     def __sklearn_clone__(self: Self) -> Self:
         """A client is shared, never copied."""
@@ -91,7 +94,7 @@ class DaskEstimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: without the client, and with the rows, if there are any."""
-        state = {name: value for name, value in vars(self).items() if name not in ("_placed", "_cluster")}
+        state = {name: value for name, value in self.__dict__.items() if name not in ("_placed", "_cluster")}
         state["client"] = None
         if "_trainer" in state:
             state["_trainer"] = self.to_local()
@@ -99,12 +102,12 @@ class DaskEstimator(BaseEstimator):
 
     def __getattr__(self, name: str) -> Any:
         """What was learned, under the names of the ordinary estimator."""
-        if name.endswith("_") and not name.startswith("_") and "_trainer" in vars(self):
+        if name.endswith("_") and not name.startswith("_") and "_trainer" in self.__dict__:
             return getattr(self._trainer, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "_trainer" in vars(self)
+        return "_trainer" in self.__dict__
 
     @property
     def client_(self) -> distributed.Client:
@@ -133,8 +136,8 @@ class DaskEstimator(BaseEstimator):
             raise
         columns.release()
         if columns.is_array:
-            vars(trainer).pop("feature_names_in_", None)
-        vars(self).pop("_placed", None)
+            trainer.__dict__.pop("feature_names_in_", None)
+        self.__dict__.pop("_placed", None)
         self._trainer, self._cluster = trainer, cluster
         return self
 
@@ -154,13 +157,13 @@ class DaskEstimator(BaseEstimator):
 
     # --- predicting -------------------------------------------------------------------------------------------------
 
-    def _predicted(self, method: str, X: Any, given: Mapping[str, Any] = {}, **arguments: Any) -> Any:  # noqa: B006
+    def _predicted(self, method: str, X: Any, given: Mapping[str, Any] = _NOTHING, **arguments: Any) -> Any:
         """Dask arrays of what a method of the ordinary estimator says; given: numbers for all rows, or one for each."""
         self._require_fit()
         _require_collection(X, "X", " Use to_local() for data in memory.")
         self._check_columns(X)
-        if "_placed" not in vars(self):
-            cluster = vars(self).get("_cluster") or Cluster.of(self.client)
+        if "_placed" not in self.__dict__:
+            cluster = self.__dict__.get("_cluster") or Cluster.of(self.client)
             cluster.require_workers()
             self._placed = Placed(cluster, self._trainer, self.to_local)
         parts = partitions_of(X)
@@ -183,7 +186,7 @@ class DaskEstimator(BaseEstimator):
             raise ValueError(f"X has {X.shape[1]} columns; the {self._trainer.n_features_in_} of the fit are expected.")
 
     def _require_fit(self) -> None:
-        if "_trainer" not in vars(self):
+        if "_trainer" not in self.__dict__:
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet: call fit first.")
 
 
@@ -276,6 +279,17 @@ class GPCountRegressor(RegressorMixin, DaskEstimator):
         return self._predicted("predict_quantiles", X, {"exposure": exposure, "trials": trials}, q=np.asarray(q))
 
 
+@contextmanager
+def connected(address: str, seconds: float) -> Iterator[distributed.Client]:
+    """A client of the scheduler at an address; a ClusterError where there is none."""
+    try:
+        client = distributed.Client(address, timeout=seconds, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise ClusterError(f"there is no Dask scheduler at {address!r} ({error or type(error).__name__}).") from error
+    with client:
+        yield client
+
+
 def fit_on_cluster(estimator: Any, client: distributed.Client, columns: Columns, y: Any, **beside: Any) -> None:
     """Fit an ordinary estimator to columns of this process, with its rows on a cluster until it has been fitted."""
     _refuse_unsupported(estimator.get_params(), {name: beside.get(name) for name in ("groups", "times")})
@@ -305,13 +319,13 @@ def _refuse_unsupported(parameters: Mapping[str, Any], beside: Mapping[str, Any]
 
 
 def _require_collection(X: Any, name: str, remedy: str) -> None:
-    if not dask.is_dask_collection(X) or not (hasattr(X, "rechunk") or hasattr(X, "columns")):
+    if not is_dask_collection(X) or not (hasattr(X, "rechunk") or hasattr(X, "columns")):
         raise TypeError(f"{name} is a {type(X).__name__}: a Dask array or data frame is expected.{remedy}")
 
 
 def _here(cluster: Cluster, value: Any) -> Any:
     """A value for each row, brought to this process if it is a Dask collection."""
-    return cluster.result(cluster.client.compute(value)) if dask.is_dask_collection(value) else value
+    return cluster.result(cluster.client.compute(value)) if is_dask_collection(value) else value
 
 
 def _sizes(X: Any, parts: int) -> list[int | None]:
@@ -323,7 +337,7 @@ def _sizes(X: Any, parts: int) -> list[int | None]:
 
 def _split(name: str, values: Any, X: Any, sizes: list[int | None]) -> list[Any]:
     """Values (n, ..) for the rows of X as its partitions are."""
-    if dask.is_dask_collection(values):
+    if is_dask_collection(values):
         parts = list(np.ravel(values.to_delayed())) if hasattr(values, "rechunk") else list(values.to_delayed())
         if len(parts) != len(sizes):
             raise ValueError(f"{name} has {len(parts)} partitions, and X has {len(sizes)}: expected the same.")

@@ -160,7 +160,8 @@ class _Waiting:
             self._met = now
         elif now - self._met > LONELY:
             raise ClusterError(
-                f"the Dask cluster has had no workers for {LONELY:.0f} seconds: all were lost. Start some and fit again."
+                f"the Dask cluster has had no workers for {LONELY:.0f} seconds: all were lost. Start some, and fit "
+                "again."
             )
         done = sum(future.done() for future in futures)
         if done != self._done or any(cluster.client.processing().values()):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import dask.array
 import numpy as np
-from dask import delayed
+from dask.delayed import delayed
 
 from nearfield.columns import Features
 from nearfield.dask._boxes import Box, Corners, RemoteInputs

@@ -1,4 +1,4 @@
-"""Dask arrays and data frames as tables of a fit: rows stay in their partitions, and the trainer sees one column at a time.
+"""Dask arrays and data frames as tables of a fit: rows stay in their partitions, the trainer sees column after column.
 
 Rows are numbered in the order of the collection. What a fit asks of them is computed partition by partition by the
 functions that serve arrays, and put together in order: the same numbers in the same order as of one array.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -157,7 +158,7 @@ def split_features(
     values = (values if how.linear else inputs).astype(how.dtype, copy=False)
     order = np.argsort(box, kind="stable")
     ends = np.searchsorted(box[order], np.arange(len(how.cuts.columns) + 2))
-    return [(ids[order[a:b]], values[order[a:b]]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [(ids[order[a:b]], values[order[a:b]]) for a, b in pairwise(ends.tolist())]
 
 
 def clipped(features: np.ndarray, edges: Edges) -> np.ndarray:
@@ -232,8 +233,8 @@ class RemoteColumns(Columns):
         if about.infinite is not None:
             row, e = about.infinite
             raise TableError(
-                f"Input contains infinity (inf): column {about.names[e]!r} has it in row {row} of partition {number} of "
-                "X. Mend it, or make it a gap (NaN)."
+                f"Input contains infinity (inf): column {about.names[e]!r} has it in row {row} of partition {number} "
+                "of X. Mend it, or make it a gap (NaN)."
             )
 
     def __len__(self) -> int:

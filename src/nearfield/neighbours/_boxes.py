@@ -394,9 +394,8 @@ def search(queries, asking, tree, leaves_placed, metric, hidden, most, within, i
 
     tree: of m points; members (n,) are the rows in the order of the leaves, of point p those from starts[p] on, where
     points have several; then what `boxes.Boxes` says, its boxes where the metric puts them. leaves_placed: all panels
-    where the metric puts them, or none. within (b,): squared distances beyond which nothing is looked for. `most` leaves
-    are visited, visited (b,) says how many were. Queries that follow
-    each other should lie near each other.
+    where the metric puts them, or none. within (b,): squared distances beyond which nothing is looked for. `most`
+    leaves are visited, visited (b,) says how many were. Queries that follow each other should lie near each other.
     """
     m, members, panels, low, high, leaf_low, leaf_high, depth, centre, scale = (
         tree[0], tree[2], tree[3], tree[4], tree[5], tree[6], tree[7], tree[8], tree[9], tree[10],
