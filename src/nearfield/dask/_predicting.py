@@ -234,8 +234,10 @@ def _with_rows(shell: Shell, asked: Asked, table: NeighbourTable, found: Sequenc
     """The estimator with the rows that were found, numbered anew, and no others."""
     ids = np.concatenate([one.ids for one in found])
     numbering = Numbering(ids)  # a box may have found a row for queries of its own and for others
+    rank = np.full(len(numbering) + 1, -1)  # numbers ascend as those among all rows: neighbours are put in their order
+    rank[np.argsort(numbering.rows)] = np.arange(len(numbering))
     take = np.zeros(max(len(numbering), shell.wide + 3), dtype=np.int64)  # more than k: nobody asks for the last
-    take[numbering.places(ids)] = np.arange(len(ids))
+    take[rank[numbering.places(ids)]] = np.arange(len(ids))
     inputs = np.concatenate([one.inputs for one in found])[take]
     observed = {name: np.concatenate([one.observed[name] for one in found])[take] for name in found[0].observed}
     state = np.concatenate([one.state for one in found])[take]
@@ -243,7 +245,7 @@ def _with_rows(shell: Shell, asked: Asked, table: NeighbourTable, found: Sequenc
     rows = replace(Rows.of(predictor.model.family, inputs, observed), state=state)
     vars(rows)["bounds"] = shell.bounds
     filled = Predictor(predictor.model, rows, shell.reach, predictor.head, predictor.taper)
-    places = NeighbourTable(numbering.places(table.ids), table.sqdist)
+    places = NeighbourTable(rank[numbering.places(table.ids)], table.sqdist)
     known = {"index": _Answers(asked.queries, places, len(rows)), "prior": shell.prior}
     vars(filled.sweeper).update(known)
     estimator = copy.copy(shell.estimator)
