@@ -84,7 +84,7 @@ class DaskEstimator(BaseEstimator):
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
-        return sorted(["client", *cls._local._get_param_names()])
+        return sorted(["client", *cls._local._get_param_names()])  # type: ignore[attr-defined]
 
     def __sklearn_clone__(self: Self) -> Self:
         """A client is shared, never copied."""

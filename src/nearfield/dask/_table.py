@@ -39,13 +39,13 @@ Edges = Mapping[int, tuple[float, float]]
 
 
 class Partition(NamedTuple):
-    """What is known of one partition: rows, names and kinds of columns, which have gaps, the first infinite cell."""
+    """What is known of one partition: rows, names and kinds of columns, which have gaps, and what is wrong with it."""
 
     rows: int
     names: tuple[str, ...]
     kinds: tuple[str, ...]
     gaps: tuple[bool, ...]
-    infinite: tuple[int, int] | None
+    trouble: str
     dtype: Any
 
 
@@ -72,16 +72,17 @@ def describe_part(part: Any) -> Partition:
                 "other kinds, or astype('float64')."
             )
     columns = columns_of_part(part)
-    kinds, gaps, infinite = [], [], None
-    for e, name in enumerate(columns.names):
-        kind = columns.kind(name)
-        values = columns.read(name, kind) if kind != "text" else np.zeros(0)
-        kinds.append(kind)
-        gaps.append(bool(np.isnan(values).any()))
-        bad = np.flatnonzero(np.isinf(values))
-        infinite = (int(bad[0]), e) if bad.size and infinite is None else infinite
+    kinds, gaps, trouble = [], [], ""
+    for name in columns.names:
+        kinds.append(columns.kind(name))
+        try:
+            values = columns.read(name, kinds[-1]) if kinds[-1] != "text" else np.zeros(0)
+            gaps.append(bool(np.isnan(values).any()))
+        except TableError as error:  # such as infinite values
+            gaps.append(False)
+            trouble = trouble or str(error)
     dtype = None if hasattr(part, "columns") else np.asarray(part).dtype
-    return Partition(len(part), tuple(columns.names), tuple(kinds), tuple(gaps), infinite, dtype)
+    return Partition(len(part), tuple(columns.names), tuple(kinds), tuple(gaps), trouble, dtype)
 
 
 def numbers_of_part(part: Any) -> np.ndarray:
@@ -230,12 +231,8 @@ class RemoteColumns(Columns):
             raise TableError(
                 f"partition {number} of X is of type {about.dtype}; others are of type {some.dtype}. Use astype."
             )
-        if about.infinite is not None:
-            row, e = about.infinite
-            raise TableError(
-                f"Input contains infinity (inf): column {about.names[e]!r} has it in row {row} of partition {number} "
-                "of X. Mend it, or make it a gap (NaN)."
-            )
+        if about.trouble:
+            raise TableError(f"partition {number} of X: {about.trouble}")
 
     def __len__(self) -> int:
         return int(self.sizes.sum())
