@@ -280,7 +280,7 @@ GOOD = pd.DataFrame({"a": np.arange(30.0), "b": np.arange(30.0) ** 2})
         (frame_of(GOOD.astype({"b": str}), GOOD.astype({"b": str})), "column 'b' of X holds text"),
         (
             frame_of(GOOD, GOOD.replace(4.0, np.inf)),
-            "partition 1 of X: .*column 'a' has 1 infinite values, first in row 4",
+            "partition 1 of X: .*column 'a' has 1 infinite",
         ),
         (frame_of(GOOD.iloc[:0], GOOD.iloc[:0]), "no rows in any"),
         (da.ones((60, 2), chunks=(20, 2), dtype=bool), "type bool"),

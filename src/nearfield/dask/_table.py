@@ -254,10 +254,9 @@ class RemoteColumns(Columns):
             parts = self._cluster.each(numbers_of_part, self._parts)
             shape = len(self), len(self.names)
             gaps = any(any(about.gaps) for about in self.described)
-            self._table = RemoteTable(
-                Source(self._cluster, parts, self.sizes), shape, np.dtype(np.float32 if dtype == np.float32 else float),
-                gaps=gaps,
-            )  # fmt: skip
+            source = Source(self._cluster, parts, self.sizes, self._parts)
+            own = np.dtype(np.float32 if dtype == np.float32 else np.float64)
+            self._table = RemoteTable(source, shape, own, gaps=gaps)
         return self._table
 
     def kept(self, rule: Any, values: Any) -> tuple[Any, Any]:
@@ -268,20 +267,22 @@ class RemoteColumns(Columns):
         own.rules_, own.n_features_in_ = encoder.rules_, encoder.n_features_in_
         parts = self._cluster.each(features_of_part, self._parts, own)
         shape = len(self), len(encoder.feature_names)
-        return RemoteTable(Source(self._cluster, parts, self.sizes), shape, np.dtype(np.float64))
+        return RemoteTable(Source(self._cluster, parts, self.sizes, self._parts), shape, np.dtype(np.float64))
 
     def release(self) -> None:
         """Forget the partitions; those that boxes were made of can be computed again."""
-        self._parts, self._table = [], None
+        self._parts.clear()
+        self._table = None
 
 
 @dataclass(eq=False)
 class Source:
-    """Features on the workers, the futures of some rows each, and how many rows (p,) these are."""
+    """Features on the workers, the futures of some rows each, how many rows (p,) these are, and what they came from."""
 
     cluster: Cluster
     parts: list[Any]
     sizes: np.ndarray
+    raw: list[Any] = field(default_factory=list)
     hashes: dict[Any, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -366,6 +367,7 @@ class RemoteTable(TableElsewhere):
         boxes = self._shuffled(how, workers)
         described = cluster.results(cluster.each(describe_box, boxes))
         source.parts.clear()  # Dask knows how to make them again, should a box be lost
+        source.raw.clear()
         source.hashes.clear()
         return RemoteInputs(cluster, boxes, described)
 
