@@ -17,6 +17,7 @@ from typing import Any
 
 import dask
 import distributed
+from distributed.comm import CommClosedError
 
 LONELY = 40.0
 """Seconds without any worker after which waiting ends."""
@@ -121,6 +122,10 @@ class Cluster:
                 raise ClusterError(
                     "tasks were cancelled: the data they need are lost, or the cluster was restarted. Data that are "
                     "part of a graph, such as files read by Dask, can be loaded again; scattered ones cannot."
+                ) from error
+            except CommClosedError as error:
+                raise ClusterError(
+                    f"the scheduler of the Dask cluster was lost: {error}. Connect a new client."
                 ) from error
             except distributed.KilledWorker as error:
                 raise ClusterError(
