@@ -17,11 +17,12 @@ from typing import Any
 
 import dask
 import distributed
-from distributed.comm import CommClosedError
+from distributed.comm.core import CommClosedError
 
 LONELY = 40.0
 """Seconds without any worker after which waiting ends."""
 _LOOK = 5.0  # seconds between two looks at the cluster
+_TRANSFER = 60.0  # seconds that results of one round may take on their way
 _STALLED = 45.0  # seconds in which nothing was finished and nothing is worked on
 _NAME = "nearfield"
 
@@ -113,7 +114,6 @@ class Cluster:
         waiting = _Waiting(self)
         while futures:
             try:
-                distributed.wait(list(futures), timeout=_LOOK)
                 return self._gathered(futures)
             except (TimeoutError, asyncio.TimeoutError, concurrent.futures.TimeoutError):
                 waiting.look(futures)
@@ -142,7 +142,8 @@ class Cluster:
         async def gather() -> Any:
             return await self.client.gather(list(futures), asynchronous=True)
 
-        found: list[Any] = self.client.sync(gather, callback_timeout=6 * _LOOK)
+        seconds = _TRANSFER if all(future.done() for future in futures) else _LOOK
+        found: list[Any] = self.client.sync(gather, callback_timeout=seconds)
         return found
 
     @staticmethod
