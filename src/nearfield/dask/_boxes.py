@@ -21,6 +21,7 @@ from nearfield.neighbours import _boxes as compiled_boxes
 from nearfield.neighbours._index import check_exclude, check_overflow, check_queries
 from nearfield.neighbours.boxes import BoxIndex
 from nearfield.neighbours.merging import merge_into
+from nearfield.numbering import Numbering
 from nearfield.scaling import Scaling
 from nearfield.warps import Metric
 
@@ -29,6 +30,7 @@ _SAMPLE = 2**14  # rows that say where to cut
 _ROUNDING = 1e-12  # relative, of squared distances to boxes: more than they can be off
 _AT_ONCE = 2**15  # queries of one round of tasks
 _FETCHED = 2**18  # rows that are fetched at once
+_KEPT = 2**17  # rows that are kept until others are asked for
 FEW = 2**17
 """Rows up to which the trainer holds all inputs itself."""
 
@@ -174,6 +176,29 @@ class Corners:
         return np.stack([self.low.min(axis=0), self.high.max(axis=0)])
 
 
+class _Fetched(NamedTuple):
+    """Numbers (u,) of rows, and these (u, d), None where they have not been fetched yet."""
+
+    ids: np.ndarray
+    rows: np.ndarray | None
+
+    @classmethod
+    def none(cls, d: int) -> _Fetched:
+        """No rows of d columns."""
+        return cls(np.zeros(0, dtype=np.int64), np.zeros((0, d)))
+
+    def has(self, ids: np.ndarray) -> bool:
+        """Whether all of ids (b,) are among them, whose numbers ascend."""
+        if not len(self.ids):
+            return False
+        return bool((self.ids[np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)] == ids).all())
+
+    def of(self, ids: np.ndarray) -> np.ndarray:
+        """Those with the numbers ids (b,)."""
+        assert self.rows is not None
+        return self.rows[np.searchsorted(self.ids, ids)]
+
+
 class RemoteInputs(InputsElsewhere):
     """Standardised inputs (n, d) of rows in boxes on the workers of a cluster."""
 
@@ -188,6 +213,13 @@ class RemoteInputs(InputsElsewhere):
         for place, number in enumerate(there):
             self.box_of[described[number][0]] = place
         self._all: np.ndarray | None = None
+        self._found = _Fetched.none(self.shape[1])
+        self._last = _Fetched.none(self.shape[1])
+
+    def foretell(self, ids: np.ndarray) -> None:
+        """Rows with these numbers, -1 for none, were found, and some of them are likely to be asked for, often."""
+        if len(self) > FEW:
+            self._found = _Fetched(np.sort(Numbering(ids).rows), None)
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -217,6 +249,19 @@ class RemoteInputs(InputsElsewhere):
             if self._all is None:
                 self._all = self._fetched(np.arange(len(self)))
             return self._all[ids]
+        if self._last.has(ids):  # mini-batches of rows that were queries
+            return self._last.of(ids)
+        if self._found.has(ids):
+            if self._found.rows is None:
+                self._found = _Fetched(self._found.ids, self._in_portions(self._found.ids))
+            return self._found.of(ids)
+        if len(ids) > _KEPT:
+            return self._in_portions(ids)
+        some = np.unique(ids)
+        self._last = _Fetched(some, self._in_portions(some))
+        return self._last.of(ids)
+
+    def _in_portions(self, ids: np.ndarray) -> np.ndarray:
         found = np.empty((len(ids), self.shape[1]))
         for start in range(0, len(ids), _FETCHED):
             found[start : start + _FETCHED] = self._fetched(ids[start : start + _FETCHED])
@@ -260,6 +305,7 @@ class RemoteIndex:
         for start in range(0, len(queries), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             self._fill(NeighbourTable(table.ids[part], table.sqdist[part]), queries[part], asking[part])
+        self._inputs.foretell(table.ids)
         return table
 
     def _fill(self, table: NeighbourTable, queries: np.ndarray, asking: np.ndarray) -> None:
