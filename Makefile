@@ -4,10 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint format clean
+.PHONY: demo cluster-demo test lint format clean
 
 demo: $(STAMP)
 	$(BIN)/python -m nearfield.demo
+
+cluster-demo: $(STAMP)
+	$(BIN)/python -m nearfield.cluster_demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile

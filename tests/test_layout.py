@@ -94,6 +94,7 @@ TABULAR |= {
     "cli_options",
     "entry",
 }
+CLUSTER = {"dask", "distributed"}
 FRAMES = {"pandas", "polars"}  # imported where a frame of theirs came
 
 
@@ -108,5 +109,6 @@ def test_little_else_is_needed(path):
     allowed |= FRAMES if top_level(path) == "column_values" else set()
     allowed |= {"matplotlib"} if top_level(path) == "plots" else set()
     allowed |= {"jinja2"} if top_level(path) == "report" else set()
+    allowed |= CLUSTER if top_level(path) in ("dask", "cluster_demo") else set()  # the extra for Dask
     allowed |= {"openpyxl"} if top_level(path) == "workbook" else set()  # the extra for Excel
     assert others <= allowed, f"{others - allowed} is not installed with the package"

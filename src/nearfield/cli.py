@@ -36,6 +36,7 @@ from nearfield.cli_arguments import (
     parse_task,
     user_errors,
 )
+from nearfield.cli_cluster import fitting_on
 from nearfield.cli_large import fit_files, is_large
 from nearfield.cli_noise import NoiseVariance, noise_of, none_known
 from nearfield.cli_options import TABLES, Dates, Decimal, Encoding, ModelFile, Na, OddCells, Sep, TableFile, dialect_of
@@ -192,6 +193,9 @@ def fit(
             metavar="FOLDER",
         ),
     ] = None,
+    dask: Annotated[
+        str | None, typer.Option(help="Scheduler of a Dask cluster whose workers search.", metavar="tcp://HOST:PORT")
+    ] = None,
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -274,8 +278,8 @@ def fit(
         **settings,
     )
     collect_cycles()
-    with user_errors(), located(table, dialect, places):
-        estimator.fit(parts.columns, y, **parts.beside, **known, **together)
+    with user_errors(), located(table, dialect, places), fitting_on(dask) as fitted:
+        fitted(estimator, parts.columns, y, **parts.beside, **known, **together)
     estimator._described = own.to_json()
     if places is not None:
         estimator._renumber(places - 1, total)

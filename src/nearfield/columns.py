@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nearfield.column_values import Coded, Column, TableError, column_of, meant_as_numbers, read_as
+from nearfield.elsewhere import TableElsewhere
 
 
 class Columns(ABC):
@@ -47,6 +48,14 @@ class Columns(ABC):
         """How cells of the column are written, where that is to be remembered."""
         return ""
 
+    def kept(self, rule: Any, values: Any) -> tuple[Any, Any]:
+        """What was learned of a column, and its values for `encode`, where these are not encoded elsewhere."""
+        return rule, values
+
+    def encoded(self, encoder: Any) -> Any:
+        """The features (n, m) where the rows are held elsewhere, and are encoded there; else None."""
+        return None
+
 
 class SomeRows(Columns):
     """Some rows of a table: those of the mask `which` (n,)."""
@@ -69,8 +78,17 @@ class SomeRows(Columns):
         return Coded(values.codes[self._which], values.levels) if kind == "text" else values[self._which]
 
     def matrix(self) -> np.ndarray | None:
-        whole = self._whole.matrix()
+        whole: Any = self._whole.matrix()
+        if isinstance(whole, TableElsewhere):
+            return whole.some(self._which)  # type: ignore[return-value]
         return None if whole is None else whole[self._which]
+
+    def kept(self, rule: Any, values: Any) -> tuple[Any, Any]:
+        return self._whole.kept(rule, values)
+
+    def encoded(self, encoder: Any) -> Any:
+        whole = self._whole.encoded(encoder)
+        return None if whole is None else whole.some(self._which)
 
 
 class ArrayColumns(Columns):

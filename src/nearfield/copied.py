@@ -63,7 +63,7 @@ class Copies:
         distinct = len(self.times)
         if distinct == len(inputs):
             return True
-        return distinct >= _MANY and len(find_equal_rows(np.ascontiguousarray(inputs))) == distinct
+        return distinct >= _MANY and len(find_equal_rows(inputs)) == distinct
 
     @property
     def common(self) -> int:

@@ -37,6 +37,7 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 from nearfield._threads import in_threads
 from nearfield.column_values import MISSING, Coded, TableError, TableWarning
 from nearfield.columns import ArrayColumns, Columns, FrameColumns, check_names, is_arrow, is_frame
+from nearfield.elsewhere import TableElsewhere
 from nearfield.rules import Rule, cycles_of, means_of
 from nearfield.validation import check_choice, column_numbers, nearest_name
 
@@ -165,7 +166,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if target is None:
             target = np.zeros((len(columns), 0))
         counted = np.ones(target.shape) if counted is None else counted
-        found = [self._learned(columns, name, name in chosen, target, counted) for name in columns.names]
+        found = [columns.kept(*self._learned(columns, name, name in chosen, target, counted)) for name in columns.names]
         self.rules_ = tuple(rule for rule, _ in found)
         _warn_of_unused([rule.name for rule, values in found if rule.kind == "unused" and values is None], "no value")
         _warn_of_unused(
@@ -174,7 +175,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         )
         if not self.feature_names:
             raise TableError("The table has no columns to predict from.")
-        return self._features([values for _, values in found], len(columns), Tally())
+        encoded = columns.encoded(self)
+        return self._features([values for _, values in found], len(columns), Tally()) if encoded is None else encoded
 
     def _learned(
         self, columns: Columns, name: str, levels: bool, target: np.ndarray, counted: np.ndarray
@@ -347,9 +349,11 @@ def _chosen(categorical: Any, names: Sequence[str]) -> set[str]:
 
 def _complete(columns: Columns, single: bool = False) -> np.ndarray | None:
     """The columns as float64 (n, d), where they are one array of numbers without a gap; or as float32 if they are."""
-    matrix = columns.matrix()
+    matrix: Any = columns.matrix()
     if matrix is None:
         return None
+    if isinstance(matrix, TableElsewhere):
+        return matrix if matrix.complete(columns.names) else None  # type: ignore[return-value]
     for start in range(0, len(matrix), _BLOCK):
         if np.isnan(matrix[start : start + _BLOCK]).any():
             return None

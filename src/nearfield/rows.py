@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from nearfield.elsewhere import InputsElsewhere, TableElsewhere
 from nearfield.families import Family, Observations, Observed, taken
 from nearfield.growing import Growing, followed_by
 from nearfield.moments import NEAR
-from nearfield.neighbours import BoxedInputs, Boxes, Hidden, SearchedRows, as_they_are, find_equal_rows, order_key
+from nearfield.neighbours import (
+    BoxedInputs,
+    Boxes,
+    Hidden,
+    SearchedRows,
+    as_they_are,
+    equal_in_columns,
+    find_equal_rows,
+    order_key,
+)
 from nearfield.numbering import Numbering, numbers
 from nearfield.scaling import Scaling
 from nearfield.storage import Make
@@ -21,6 +31,7 @@ from nearfield.warps import Warps
 BOXED_ROWS = 2**18
 """From so many rows on, inputs are held in boxes alone."""
 _BLOCK = 2**16  # rows at a time
+_FETCHED = 2**14  # rows that are fetched from elsewhere though not all of them are needed
 
 
 class Features(NamedTuple):
@@ -44,7 +55,7 @@ class Rows:
     rows that are about to be neighbours in training.
     """
 
-    inputs: np.ndarray | BoxedInputs
+    inputs: np.ndarray | BoxedInputs | InputsElsewhere
     observed: Observed
     state: np.ndarray
     observations: Observations
@@ -57,14 +68,14 @@ class Rows:
     def of(
         cls,
         family: Family,
-        inputs: np.ndarray | BoxedInputs,
+        inputs: np.ndarray | BoxedInputs | InputsElsewhere,
         observed: Observed,
         groups: np.ndarray | None = None,
         times: np.ndarray | None = None,
         buffer: np.ndarray | None = None,
     ) -> Rows:
         """Rows about which nothing is known yet."""
-        if not isinstance(inputs, BoxedInputs):
+        if not isinstance(inputs, BoxedInputs | InputsElsewhere):
             inputs = np.ascontiguousarray(inputs, dtype=np.float64)
         state, observations = family.initial_state(observed), family.observations(observed)
         return cls(inputs, observed, state, observations, groups, times=times, buffer=buffer)
@@ -80,7 +91,7 @@ class Rows:
     @cached_property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest inputs (d,)."""
-        if isinstance(self.inputs, BoxedInputs):
+        if isinstance(self.inputs, BoxedInputs | InputsElsewhere):
             return self.inputs.bounds
         return self.inputs.min(axis=0), self.inputs.max(axis=0)
 
@@ -143,7 +154,7 @@ class Rows:
         """
         if not len(warps) or (self.features is not None and self.features.numbering is None):
             return self
-        if len(self) <= 2 * ids.size:
+        if len(self) <= (_FETCHED if isinstance(self.inputs, InputsElsewhere) else 2 * ids.size):
             return replace(self, features=Features(warps.features(np.asarray(self.inputs)), None))
         numbering = Numbering(ids)
         return replace(self, features=Features(warps.features(self.inputs[numbering.rows]), numbering))
@@ -224,7 +235,7 @@ class Rows:
     def _parts(self) -> dict[str, np.ndarray]:
         """All arrays that grow with the rows, by name."""
         own = self.observations
-        found = {"inputs": self.inputs.more if isinstance(self.inputs, BoxedInputs) else self.inputs}
+        found = {"inputs": self.inputs.more if isinstance(self.inputs, BoxedInputs) else np.asarray(self.inputs)}
         found["state"] = self.state
         found |= {f"observed.{name}": values for name, values in self.observed.items()}
         found |= {"left_out.row": own.row, "left_out.weights": own.weights, "left_out.alone": own.alone}
@@ -233,11 +244,15 @@ class Rows:
         return found | {name: values for name, values in labels.items() if values is not None}
 
 
-def held(X: np.ndarray, scaling: Scaling, make: Make = np.empty) -> np.ndarray | BoxedInputs:
+def held(
+    X: np.ndarray | TableElsewhere, scaling: Scaling, make: Make = np.empty
+) -> np.ndarray | BoxedInputs | InputsElsewhere:
     """Standardised inputs of rows X (n, d): of many rows in boxes alone, in single precision where nothing is lost.
 
     make: where large arrays come from.
     """
+    if isinstance(X, TableElsewhere):
+        return X.held(scaling)
     if len(X) < BOXED_ROWS or type(scaling) is not Scaling or not scaling.is_linear(X):
         return scaling.apply(X)
     blocks = (X[start : start + _BLOCK] for start in range(0, len(X), _BLOCK))
@@ -343,14 +358,19 @@ def equal_rows(inputs: np.ndarray, parts: Sequence[np.ndarray]) -> Equal:
     """
     n = len(inputs)
     hashes = np.empty(n, dtype=np.uint64)
+    own = order_key(inputs) if isinstance(inputs, TableElsewhere) else None
     for block in (slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)):
-        pair = [_number(order_key(part)) for part in (inputs[block], _key(parts, block))]
-        hashes[block] = order_key(np.stack(pair, axis=1))
+        pair = order_key(inputs[block]) if own is None else own[block], order_key(_key(parts, block))
+        hashes[block] = order_key(np.stack([_number(part) for part in pair], axis=1))
     ordered = np.sort(hashes)
     if not (ordered[1:] == ordered[:-1]).any():
         return Equal(hashes, numbers(n), numbers(n))
     del ordered
-    found = find_equal_rows(np.concatenate([inputs, _key(parts, slice(None))], axis=1))
+    key = _key(parts, slice(None))
+    if isinstance(inputs, TableElsewhere):
+        found = equal_in_columns(hashes, (part[:, e] for part in (inputs, key) for e in range(part.shape[1])))
+    else:
+        found = find_equal_rows(np.concatenate([inputs, key], axis=1))
     labels = np.empty(n, dtype=np.int64)
     labels[found.members] = np.repeat(np.arange(len(found)), np.diff(found.starts))
     return Equal(hashes, found.first, labels)
@@ -390,13 +410,13 @@ def join_equal(
             np.add.at(summed[name], row, observed[name])
     labels, times = (None if part is None else part[first] for part in (groups, times))
     if not ordered and (family.weight(summed) == 1).all():
-        return Joined(inputs[first], _compact(summed), labels, row, times)
+        return Joined(_some(inputs, first), _compact(summed), labels, row, times)
     order = np.argsort(equal.hashes[first], kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     turned = {name: values[order] for name, values in summed.items()}
     labels, times = (None if part is None else part[order] for part in (labels, times))
-    return Joined(inputs[first[order]], _compact(turned), labels, place[row], times)
+    return Joined(_some(inputs, first[order]), _compact(turned), labels, place[row], times)
 
 
 def _compact(observed: Observed) -> dict[str, np.ndarray]:
@@ -409,6 +429,11 @@ def _compact(observed: Observed) -> dict[str, np.ndarray]:
         uniform = len(values) >= BOXED_ROWS and values.ndim == 1 and bool((values == values[0]).all())
         found[name] = np.broadcast_to(values[0], values.shape) if uniform else np.ascontiguousarray(values)
     return found
+
+
+def _some(inputs: Any, which: np.ndarray) -> Any:
+    """The rows with these numbers (b,), of inputs (n, d) that are here or elsewhere."""
+    return inputs.some(which) if isinstance(inputs, TableElsewhere) else inputs[which]
 
 
 def _number(hashes: np.ndarray) -> np.ndarray:

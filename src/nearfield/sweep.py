@@ -22,6 +22,7 @@ from nearfield.taper import Around, Taper
 _BLOCK_NUMBERS = 2**18  # neighbours held at a time, over all rows of a block and all latent functions
 MOST_WHOLE = 3000  # rows up to which all can be neighbours by one factorisation, 10^5 predictions in a minute or so
 MOST_APART = 1024  # neighbours of a left-out row of these, where rows see different others
+_TREND_ROWS = 2**16  # at a time
 _MOST_LOCATED = 2**17  # rows that are bent once and kept
 _MOST_SWEEPS, _SETTLED = 20, 1e-3  # for the site state; relative change of a sweep that is small enough
 
@@ -148,7 +149,9 @@ class Sweeper:
         model = self.model
         if not model.mean.needs_inputs:
             return model.scale2
-        return np.asarray(model.scale2 + model.mean.at(np.asarray(self.rows.inputs), model.parameters).var(axis=0))
+        blocks = range(0, len(self.rows), _TREND_ROWS)
+        trend = [model.mean.at(self.rows.inputs[b : b + _TREND_ROWS], model.parameters) for b in blocks]
+        return np.asarray(model.scale2 + np.concatenate(trend).var(axis=0))
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nearfield.elsewhere import TableElsewhere
 from nearfield.families import Family, Observed
 from nearfield.rows import Joined
 from nearfield.scaling import columns_of
@@ -120,10 +121,15 @@ def tame(values: np.ndarray, weights: np.ndarray) -> Tamed:
     edges = {e: pair for e, pair in found.items() if pair is not None}
     if not edges:
         return Tamed(values, None)
-    tamed, wild = values.copy(), np.zeros(values.shape, dtype=bool)
+    wild = np.zeros(values.shape, dtype=bool)
+    for e, (low, high) in edges.items():
+        column = values[:, e]
+        wild[:, e] = (column < low) | (column > high)
+    if isinstance(values, TableElsewhere):
+        return Tamed(values.clipped(edges), wild)  # type: ignore[arg-type]
+    tamed = values.copy()
     for e, (low, high) in edges.items():
         tamed[:, e] = np.clip(values[:, e], low, high)
-        wild[:, e] = (values[:, e] < low) | (values[:, e] > high)
     return Tamed(tamed, wild)
 
 

@@ -86,6 +86,7 @@ class GPEstimator(FromFiles, Maps, CountedCopies, ChangingRows, Reporting, BaseE
     _weighting: Weighting = Weighting()  # what sample_weight is relative to
     _learned: dict[str, Any]  # what the family learned, by name, as `nearfield info` tells it
     _encoder: TableEncoder
+    _sender: Callable[[np.ndarray], Any] | None = None  # takes the inputs elsewhere, see `elsewhere.py`, for a fit
     _described: dict[str, Any]  # what the command line knows of its target, where it fitted the model
 
     # --- fitting ----------------------------------------------------------------------------------------------------
@@ -148,6 +149,7 @@ class GPEstimator(FromFiles, Maps, CountedCopies, ChangingRows, Reporting, BaseE
         unit = 1.0 if self._target is None else self._target.scale
         own = disbelieved(family.standardised(target, self._target), doubted)
         family = family.with_rows(own)
+        inputs = inputs if self._sender is None else self._sender(inputs)
         fit = fitting.fit(
             inputs, own, family, settings, watch,
             unit=unit, left_out=self._leaving(rows, chart), n_rows=len(X), doubted=doubted, chart=chart,

@@ -20,7 +20,16 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64, equal_rows_hold, find_equal_rows, order_key
+from nearfield.elsewhere import InputsElsewhere
+from nearfield.neighbours._equal_rows import (
+    EqualRows,
+    Float64,
+    Int64,
+    equal_in_columns,
+    equal_rows_hold,
+    find_equal_rows,
+    order_key,
+)
 from nearfield.neighbours._index import Index, NeighbourIndex, NeighbourTable, check_overflow
 from nearfield.neighbours._joined import JoinedIndex, parts_of
 from nearfield.neighbours.boxes import BoxedInputs, Boxes, BoxIndex, Hidden
@@ -37,6 +46,7 @@ __all__ = [
     "SearchedRows",
     "as_they_are",
     "build_index",
+    "equal_in_columns",
     "find_equal_rows",
     "neighbour_table",
     "order_key",
@@ -107,7 +117,7 @@ class SearchedRows:
 
     def __init__(
         self,
-        inputs: Float64 | BoxedInputs,
+        inputs: Float64 | BoxedInputs | InputsElsewhere,
         equal: EqualRows | None = None,
         parts: tuple[_Part, ...] | None = None,
     ) -> None:
@@ -116,7 +126,7 @@ class SearchedRows:
         self._held = inputs.boxed if isinstance(inputs, BoxedInputs) else 0  # the first rows, that are in boxes alone
         self._parts = (_Part(0, self._held or len(inputs), equal),) if parts is None else parts
 
-    def followed_by(self, inputs: Float64 | BoxedInputs) -> SearchedRows:
+    def followed_by(self, inputs: Float64 | BoxedInputs | InputsElsewhere) -> SearchedRows:
         """The same rows and more behind them: inputs (n, d) of all."""
         return SearchedRows(inputs, None, self._parts)
 
@@ -133,6 +143,7 @@ class SearchedRows:
     def _boxes(self, part: _Part, lengths: Float64) -> Boxes:
         if isinstance(self._inputs, BoxedInputs) and part.first == 0 and part.last == self._held:
             return self._inputs.boxes(lengths)
+        assert not isinstance(self._inputs, InputsElsewhere)
         found = part.boxes
         if found is None or not found.fit(lengths):
             found = part.boxes = Boxes(self._inputs[part.first : part.last], self._equal(part), lengths)
@@ -157,6 +168,11 @@ class SearchedRows:
         most: leaves of each part that a query visits at most, for an approximate search. earlier: what found them,
         under the same metric, among the first of the rows.
         """
+        if isinstance(self._inputs, InputsElsewhere):
+            if hidden is not None:
+                raise NotImplementedError("rows that are held elsewhere cannot be hidden from each other.")
+            found_there: Index = self._inputs.index(metric)
+            return found_there
         parts = self._parts = self._tidy(at_once=hidden is not None)
         known = {} if earlier is None or hidden is not None else parts_of(earlier)
         found: list[tuple[int, Index]] = []

@@ -406,13 +406,13 @@ def _finish(near, near_rows, size, values, sqdist, ids):
 
 
 @compiled()
-def search(queries, asking, tree, leaves_placed, metric, hidden, most, ids, sqdist, visited):
+def search(queries, asking, tree, leaves_placed, metric, hidden, most, within, ids, sqdist, visited):
     """Fill ids, sqdist (b, k) with the nearest rows of queries (b, d) that the rows `asking` (b,), -1: none, may see.
 
     tree: of m points; members (n,) are the rows in the order of the leaves, of point p those from starts[p] on, where
     points have several; then what `boxes.Boxes` says, its boxes where the metric puts them. leaves_placed: all panels
-    where the metric puts them, or none. `most` leaves are visited, visited (b,) says how many were. Queries that follow
-    each other should lie near each other.
+    where the metric puts them, or none. within (b,): squared distances beyond which nothing is looked for. `most`
+    leaves are visited, visited (b,) says how many were. Queries that follow each other should lie near each other.
     """
     m, members, panels, low, high, leaf_low, leaf_high, depth, centre, scale = (
         tree[0], tree[2], tree[3], tree[4], tree[5], tree[6], tree[7], tree[8], tree[9], tree[10],
@@ -436,7 +436,7 @@ def search(queries, asking, tree, leaves_placed, metric, hidden, most, ids, sqdi
     for i in range(b):
         query, row = queries[i], asking[i]
         hiding = restricted and row >= 0
-        size[0], last[0], last_row[0], looked = 0, np.inf, NOBODY, 0
+        size[0], last[0], last_row[0], looked = 0, within[i], NOBODY, 0
         stack[0], to_box[0], waiting = 0, 0.0, 1
         while waiting and looked < most:
             waiting -= 1

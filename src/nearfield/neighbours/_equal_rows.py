@@ -6,12 +6,15 @@ well balanced, and ties between equal rows are settled by construction: they are
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfield._compiled import compiled
+from nearfield.elsewhere import TableElsewhere
 from nearfield.numbering import numbers
 
 Int64 = NDArray[np.int64]
@@ -34,15 +37,36 @@ class EqualRows:
         return int(self.first.size)
 
 
-def find_equal_rows(rows: Float64) -> EqualRows:
+def find_equal_rows(rows: Float64 | TableElsewhere) -> EqualRows:
     """Which of the rows (n, d) are equal."""
-    n = rows.shape[0]
     hashes = order_key(rows)
+    if isinstance(rows, TableElsewhere):
+        return equal_in_columns(hashes, (rows[:, e] for e in range(rows.shape[1])))
     if _all_differ(hashes):
-        del hashes
+        n = len(hashes)
         return EqualRows(numbers(n), numbers(n + 1), numbers(n))
-    representative = _representatives(rows, hashes, np.argsort(hashes, kind="stable"))
-    first = np.flatnonzero(representative == numbers(n)).astype(np.int64)
+    return _partition(_representatives(rows, hashes, np.argsort(hashes, kind="stable")))
+
+
+def equal_in_columns(hashes: NDArray[np.uint64], columns: Iterable[NDArray[Any]]) -> EqualRows:
+    """Which rows with hashes (n,) are equal in all columns (n,), which are looked at one by one, if there is need."""
+    order = np.argsort(hashes, kind="stable")
+    behind = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])  # places whose next has the same hash
+    same = np.ones(len(behind), dtype=bool)
+    for column in columns if len(behind) else ():
+        same &= column[order[behind]] == column[order[behind + 1]]
+    begins = np.ones(len(order), dtype=bool)
+    begins[behind[same] + 1] = False
+    representative = np.empty(len(order), dtype=np.int64)
+    representative[order] = order[np.flatnonzero(begins)][np.cumsum(begins) - 1]
+    return _partition(representative)
+
+
+def _partition(representative: Int64) -> EqualRows:
+    """From the lowest id (n,) of the rows equal to each."""
+    n = len(representative)
+    everyone = numbers(n)
+    first = np.flatnonzero(representative == everyone).astype(np.int64)
     if first.size == n:
         return EqualRows(numbers(n), numbers(n + 1), numbers(n))
     labels = np.searchsorted(first, representative)
@@ -56,12 +80,14 @@ def _all_differ(hashes: NDArray[np.uint64]) -> bool:
     return not (ordered[1:] == ordered[:-1]).any()
 
 
-def order_key(rows: Float64) -> NDArray[np.uint64]:
+def order_key(rows: Float64 | TableElsewhere) -> NDArray[np.uint64]:
     """A 64-bit number (n,) for each of the rows (n, d) that depends on its contents alone; equal rows have the same.
 
     0.0 and -0.0 compare equal and count alike. Sorted by it, rows come in an order as good as random that does not
     depend on the one they were given in.
     """
+    if isinstance(rows, TableElsewhere):
+        return rows.hashes()
     single = rows.dtype == np.float32  # the same numbers, and the same hash, as in double precision
     return _hash_rows(np.ascontiguousarray(rows, dtype=np.float32 if single else np.float64))
 

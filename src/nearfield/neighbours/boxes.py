@@ -220,27 +220,31 @@ class BoxIndex:
         """Number of rows, duplicates counted."""
         return int(self._boxes.members.size)
 
-    def query(self, queries: Float64, k: int, exclude: Int64 | None = None) -> NeighbourTable:
+    def query(
+        self, queries: Float64, k: int, exclude: Int64 | None = None, within: Float64 | None = None
+    ) -> NeighbourTable:
         """The k nearest rows of each query (b, d), where the metric puts it, that row exclude[i] (b,) may see.
 
-        -1 sees all rows. Where there are fewer than k, the last ids are -1.
+        -1 sees all rows. Where there are fewer than k, the last ids are -1. within (b,): squared distances beyond which
+        none is looked for.
         """
         queries = check_queries(queries, self._boxes.columns)
         asking = check_exclude(exclude, len(queries), self.n_rows)
         if k < 1:
             raise ValueError(f"k is {k}; at least 1 neighbour must be asked for.")
         check_overflow(queries, self.box)
+        within = np.full(len(queries), np.inf) if within is None else within
         if len(queries) < _SORTED:
             self._prepare(len(queries))
-            return self._search(queries, k, asking, self._most)
+            return self._search(queries, k, asking, self._most, within)
         order = self._near_each_other(queries)
         self._prepare(len(queries))
-        found = self._search(queries[order], k, asking[order], self._most)
+        found = self._search(queries[order], k, asking[order], self._most, within[order])
         table = NeighbourTable(np.empty_like(found.ids), np.empty_like(found.sqdist))
         table.ids[order], table.sqdist[order] = found.ids, found.sqdist
         return table
 
-    def _search(self, queries: Float64, k: int, asking: Int64, most: int) -> NeighbourTable:
+    def _search(self, queries: Float64, k: int, asking: Int64, most: int, within: Float64) -> NeighbourTable:
         """The same of queries that follow each other where they lie near each other."""
         b = len(queries)
         ids, sqdist, visited = np.empty((b, k), dtype=np.int64), np.empty((b, k)), np.empty(b, dtype=np.int64)
@@ -249,7 +253,7 @@ class BoxIndex:
             part = slice(start, stop)
             _boxes.search(
                 queries[part], asking[part], self._tree, self._placed, self._metric.packed, self._hidden, most,
-                ids[part], sqdist[part], visited[part],
+                within[part], ids[part], sqdist[part], visited[part],
             )  # fmt: skip
 
         in_threads(run, b, smallest=16, largest=_CHUNK)
@@ -260,7 +264,8 @@ class BoxIndex:
         """How many points a search looks at for one of these queries (b, d), on average; it gives up beyond `most`."""
         each = len(self._boxes) / len(self._boxes.panels)
         before = self._seen
-        self._search(check_queries(queries, self._boxes.columns), k, asking, 1 + int(most / each))
+        anywhere = np.full(len(queries), np.inf)
+        self._search(check_queries(queries, self._boxes.columns), k, asking, 1 + int(most / each), anywhere)
         return (self._seen - before) / len(queries) * each
 
     def _put(self, low: Float64, high: Float64) -> tuple[Float64, Float64]:

@@ -1,0 +1,99 @@
+"""Workers that are killed at random times: every fit and prediction has the same bits or ends with an error in time.
+
+    python benchmarks/kills.py --kills 50
+
+A cluster of three workers on this machine; each round fits and predicts while a random worker is killed once, at a
+random time. Printed are how many rounds had the bits of the fit in memory, how many ended with a ClusterError, and the
+longest time from a kill to the end of its round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import os
+import random
+import signal
+import threading
+import time
+
+import dask.array as da
+import numpy as np
+from distributed import Client, LocalCluster
+
+import nearfield
+from nearfield.dask import ClusterError, GPRegressor, _boxes
+
+
+def table(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 10, (n, 3))
+    return X, np.sin(X[:, 0]) * np.cos(X[:, 1]) + 0.2 * X[:, 2] + 0.1 * rng.standard_normal(n)
+
+
+class Killer(threading.Thread):
+    """Kills a random worker after a random time."""
+
+    def __init__(self, client: Client, within: float, rng: random.Random) -> None:
+        super().__init__(daemon=True)
+        self.client, self.wait, self.rng, self.at = client, rng.uniform(0, within), rng, None
+
+    def run(self) -> None:
+        time.sleep(self.wait)
+        for _ in range(20):
+            try:
+                pids = list(self.client.run(os.getpid, on_error="ignore").values())
+                os.kill(self.rng.choice(pids), signal.SIGKILL)
+                self.at = time.perf_counter()
+                return
+            except (OSError, IndexError):
+                time.sleep(0.2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    _boxes.FEW = 0  # small tables as if they were large: nothing is kept by the trainer
+    X, y = table(given.rows, 0)
+    new, _ = table(2000, 1)
+    settings = {"random_state": 0, "k": 32, "max_steps": given.steps}
+    local = nearfield.GPRegressor(**settings).fit(X, y)
+    expected, rng, outcomes, longest = local.predict(new), random.Random(given.seed), collections.Counter(), 0.0
+    parts = da.from_array(X, chunks=(given.rows // 8, 3)), da.from_array(y, chunks=given.rows // 8)
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
+        Client(cluster) as client,
+    ):
+        round_of(settings, parts, new)  # everything is compiled and loaded
+        began = time.perf_counter()
+        assert np.array_equal(round_of(settings, parts, new), expected), "without a kill the bits differ"
+        took = time.perf_counter() - began
+        print(f"a round without a kill takes {took:.1f} s", flush=True)
+        for number in range(given.kills):
+            killer = Killer(client, took, rng)
+            killer.start()
+            try:
+                found = round_of(settings, parts, new)
+                outcome = "the same bits" if np.array_equal(found, expected) else "OTHER BITS"
+            except ClusterError as error:
+                outcome = "an error"
+                print(f"  {error}")
+            after = 0.0 if killer.at is None else time.perf_counter() - killer.at
+            longest = max(longest, after)
+            killer.join()
+            outcomes[outcome] += 1
+            print(f"{number + 1}: killed after {killer.wait:.1f} s: {outcome}, {after:.1f} s later", flush=True)
+    print(dict(outcomes), f"the longest round ended {longest:.1f} s after its kill; without one it takes {took:.1f} s")
+
+
+def round_of(settings: dict, parts: tuple, new: np.ndarray) -> np.ndarray:
+    model = GPRegressor(**settings).fit(*parts)
+    return model.predict(da.from_array(new, chunks=(500, 3))).compute()
+
+
+if __name__ == "__main__":
+    main()
