@@ -59,6 +59,7 @@ _UNSUPPORTED: Mapping[str, Any] = {
     "leave_out": lambda value: value != "one",
     "buffer": lambda value: value is not None,
     "objective": lambda value: value == "vecchia",
+    "search": lambda value: value != "exact",
     "categorical_features": lambda value: value is not None and not isinstance(value, str),
 }
 
