@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-BLOCKED = ("torch", "faiss", "pyarrow", "typer", "pandas", "polars")
+BLOCKED = ("torch", "faiss", "pyarrow", "typer", "pandas", "polars", "dask", "distributed")
 HIDE = f"""
 import sys
 class Hide:
