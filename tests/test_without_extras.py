@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-BLOCKED = ("torch", "faiss", "pyarrow", "typer", "pandas", "polars", "matplotlib", "jinja2")
+BLOCKED = ("torch", "faiss", "pyarrow", "typer", "pandas", "polars", "matplotlib", "jinja2", "dask", "distributed")
 HIDE = f"""
 import sys
 class Hide:

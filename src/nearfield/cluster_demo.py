@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 import nearfield
 from nearfield.dask import GPRegressor
 
-_ROWS, _NEW, _COLUMNS = 300_000, 20_000, 3
+_ROWS, _NEW, _COLUMNS = 150_000, 4000, 3
 _STEPS = 200
 
 
@@ -36,7 +36,7 @@ def main() -> None:
         print(f"fitted in {time.perf_counter() - began:.0f} s\n{model.summary_}\n")
         killer.join(60)
         began = time.perf_counter()
-        found = [part.compute() for part in model.predict(da.from_array(new, chunks=(5000, _COLUMNS)), return_std=True)]
+        found = [part.compute() for part in model.predict(da.from_array(new, chunks=(1000, _COLUMNS)), return_std=True)]
         print(f"{_NEW:,} predictions in {time.perf_counter() - began:.0f} s")
     began = time.perf_counter()
     local = nearfield.GPRegressor(random_state=0, max_steps=_STEPS).fit(X, y)

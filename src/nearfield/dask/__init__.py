@@ -71,7 +71,7 @@ class DaskEstimator(BaseEstimator):
     _trainer: Any
     client: distributed.Client | None
 
-    def __init__(self, client: distributed.Client | None = None, **parameters: Any) -> None:
+    def __init__(self, *, client: distributed.Client | None = None, **parameters: Any) -> None:
         self.client = client
         self.__dict__.update(self._local(**parameters).get_params(deep=False))
 

@@ -116,6 +116,8 @@ class Cluster:
             try:
                 return self._gathered(futures)
             except (TimeoutError, asyncio.TimeoutError, concurrent.futures.TimeoutError):
+                if any(future.status == "error" for future in futures):
+                    raise  # of a task
                 waiting.look(futures)
             except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
                 self._require_scheduler()
