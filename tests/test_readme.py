@@ -68,8 +68,9 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("brief_training")
-@pytest.mark.parametrize("page", ["maps.md", "error-bars.md"])
-def test_the_code_of_a_page_runs(page):
+@pytest.mark.parametrize("page", ["maps.md", "error-bars.md", "scale.md"])
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     session = {}
     for block in python_blocks((ROOT / "docs" / page).read_text(), f"docs/{page}"):
         exec(block, session)
