@@ -59,6 +59,7 @@ READABLE = (2, 3)
 MAX_HEADER_BYTES = 16_000_000  # parsed JSON takes many times its length in memory
 MAX_DIMENSIONS = 64  # numpy allows no more
 MAPPED_BYTES = 2**30  # of arrays: from so many on, large ones stay in the file
+_HOLLOW = 64  # times as many bytes as are on the disk
 _LEAST_MAPPED, _HASHED = 2**20, 2**24  # bytes of an array that stays there; bytes at a time
 
 _CODES = {"float64": "F64", "float32": "F32", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL"}
@@ -152,11 +153,16 @@ class ModelReader:
         mapped: whether those of a megabyte or more stay in the file, which is read where they are used; what is written
         to them is not written to it. None: in files of a gigabyte or more.
         """
-        large = self._data_size >= MAPPED_BYTES if mapped is None else mapped
+        large = self._data_size >= MAPPED_BYTES and not self._hollow() if mapped is None else mapped
         with self._explained():
             self._file.seek(self._data_start)
             # The arrays follow each other in the order of their places, so this reads the file from front to back.
             return {key: _read_array(self._file, key, self._tensors[key], large) for key in _layout(self._tensors)[0]}
+
+    def _hollow(self) -> bool:
+        """Whether the file is nearly all holes, as none is that was written: it may claim to be of any size."""
+        status = os.fstat(self._file.fileno())
+        return 512 * _HOLLOW * getattr(status, "st_blocks", status.st_size) < status.st_size
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
