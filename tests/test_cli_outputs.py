@@ -115,7 +115,7 @@ def test_the_model_is_that_of_python(name: str, models: dict[str, Path], tables:
     model, x = of_python(models[name], table)
     assert model.outputs == ("lmc" if name == "default" else name)
     assert (model.n_outputs_, model.n_rows_) == (2, TRAIN - GAPS["train"])
-    same = GPRegressor(k=8, outputs=model.outputs, max_steps=20, random_state=0, verbose=False)
+    same = GPRegressor(k=8, outputs=model.outputs, max_steps=8, random_state=0, verbose=False)
     y = targets_of(table)
     known = ~np.isnan(y).all(axis=1)
     np.testing.assert_array_equal(same.fit(x[known], y[known]).predict(x), model.predict(x))

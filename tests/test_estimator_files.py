@@ -235,7 +235,7 @@ def test_no_seed_path_or_deprecated_argument_is_saved(tmp_path):
     model.save(tmp_path / "m")
     _, header, _ = read_file(tmp_path / "m")
     saved = header["sections"]["estimator"]["parameters"]
-    assert set(model.get_params()) - set(saved) == {"checkpoint", "verbose", "random_state", "engine"}
+    assert set(model.get_params()) - set(saved) == {"cache", "checkpoint", "verbose", "random_state", "engine"}
 
 
 # --- models that were not trained -----------------------------------------------------------------------------------

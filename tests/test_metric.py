@@ -182,7 +182,7 @@ def test_features_of_some_rows_are_those_of_all():
     ids = np.array([[1, 2, -1], [4, 0, 3]])
     many = Rows.of(example.family, np.tile(rows.inputs, (9, 1)), {k: np.tile(v, 9) for k, v in rows.observed.items()})
     some = many.featured(warps, ids)
-    assert some.features.place is not None
+    assert some.features.numbering is not None
     assert len(some.features.values) == 5
     left_out = many.observations.take(np.array([7, 8]))
     for found, expected in (

@@ -45,6 +45,7 @@ _LEAST = 1e-10  # of the prior variance: a row of less is known, and what it has
 _JITTER = 1e-12  # of correlations, at first
 _EXACT = 2000  # rows times outputs up to which variances of samples are computed
 _PROBES, _MOST_PROBES = 32, 256  # samples that tell them of more rows, at a time and at most
+_GROUP = 8  # probes whose mean squares tell how much all rows err together
 _CLOSE = 0.02  # error of a standard deviation beyond which more samples are worth their time
 
 
@@ -290,13 +291,16 @@ class _Sequence:
             roots = np.eye(n * outputs).reshape(n, outputs, n * outputs)
             self._draw(roots)
             return np.sqrt(np.einsum("ips,ips->ip", roots, roots))
-        rng, total = np.random.default_rng(0), np.zeros((n, outputs))
+        rng, total, common = np.random.default_rng(0), np.zeros((n, outputs)), np.zeros(0)
         for drawn in range(_PROBES, _MOST_PROBES + 1, _PROBES):
             probes = rng.standard_normal((n, outputs, _PROBES))
             self._draw(probes)
             total += np.einsum("ips,ips->ip", probes, probes)
+            groups = np.einsum("ipgs,ipgs->g", *(probes.reshape(n, outputs, -1, _GROUP),) * 2)
+            common = np.concatenate([common, groups / groups.size])
             found, error = _believed(total, drawn)
-            if error < _CLOSE:
+            shared = 0.5 * common.std(ddof=1) / common.mean() / math.sqrt(len(common))  # rows near each other err alike
+            if math.hypot(error, shared) < _CLOSE:
                 break
         return found
 

@@ -52,7 +52,7 @@ class Shell:
         fit = estimator._fit
         sweeper = fit.predictor.sweeper
         empty = copy.copy(estimator)
-        empty._places, empty._given = np.zeros(0, dtype=np.int64), None
+        empty._places, empty._numbers = np.zeros(0, dtype=np.int64), None
         for name in ("_loo", "_importances", "_left_out_errors"):
             vars(empty).pop(name, None)
         empty._fit = replace(fit, predictor=replace(fit.predictor, rows=None))

@@ -334,7 +334,7 @@ def _drawn(which: np.ndarray, most: int, seed: int) -> np.ndarray:
 def _first_rows(model: Any, n: int) -> np.ndarray:
     """Numbers (n,) of the first given row that each observation stands for."""
     found = np.zeros(n, dtype=np.int64)
-    found[model._places[::-1]] = model._row_numbers()[:-1][::-1]
+    found[model._places[::-1]] = model._row_numbers()[0][::-1]
     return found
 
 
