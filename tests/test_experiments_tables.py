@@ -15,8 +15,23 @@ from experiments.accuracy import classes, counts, few_rows, outliers, outputs, t
 from experiments.accuracy.table import Wanted
 
 ROOT = Path(accuracy.__file__).parents[2]
-PUBLIC = {"nearfield", "nearfield.metrics", "nearfield.counts", "nearfield.datasets", "nearfield.atomic", "nearfield.dask"}
-STEPS = {"step", "lmc_step", "class_step", "warp_step", "search", "restricted", "approximate"}  # these time what is inside
+PUBLIC = {
+    "nearfield",
+    "nearfield.metrics",
+    "nearfield.counts",
+    "nearfield.datasets",
+    "nearfield.atomic",
+    "nearfield.dask",
+}
+STEPS = {
+    "step",
+    "lmc_step",
+    "class_step",
+    "warp_step",
+    "search",
+    "restricted",
+    "approximate",
+}  # these time what is inside
 
 
 # --- what may be imported -------------------------------------------------------------------------------------------

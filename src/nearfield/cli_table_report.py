@@ -13,6 +13,7 @@ from nearfield.rules import Rule
 _KNOWN_SHARE = 0.9  # of rows whose inputs the model has seen: then they are training rows
 _DISTINCT_SHARE = 0.5  # of training rows that must differ for inputs to tell
 _SHOWN = 12  # names of a line
+_BLOCK_ROWS = 2**16  # that are looked at together
 
 
 def column_lines(encoder: TableEncoder) -> list[str]:
@@ -50,7 +51,8 @@ class SeenRows:
         kinds = [rule.kind for rule in model.encoder_.rules_ for _ in rule.features]
         self._columns = [e for e, kind in enumerate(kinds) if kind != "means"]  # those of training rows are others
         self._factors = np.random.default_rng(0).integers(1, 2**62, len(self._columns), dtype=np.int64) | 1
-        self._hashes = np.unique(self._hashed(rows.inputs))
+        blocks = range(0, len(rows), _BLOCK_ROWS)
+        self._hashes = np.unique(np.concatenate([self._hashed(rows.inputs[b : b + _BLOCK_ROWS]) for b in blocks]))
         self._tells = bool(self._columns) and len(self._hashes) > _DISTINCT_SHARE * model.n_rows_
         self.rows = self.seen = 0
 
