@@ -13,7 +13,7 @@ from nearfield.cli_arguments import UserError, parse_task, user_errors
 
 def is_large(table: Path, cache: Path | None) -> bool:
     """Whether the table is read out of core: a folder, or what was asked for by naming a cache."""
-    return cache is not None or table.is_dir()
+    return cache is not None or (isinstance(table, Path) and table.is_dir())
 
 
 def fit_files(
