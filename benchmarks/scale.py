@@ -5,7 +5,7 @@
 
 Rows are made by a known function, float32, a million to a Parquet file: uniform in three columns, else near a surface
 of three dimensions. Each size is fitted in a process of its own. "anonymous" is the peak of the memory that is not the
-system's cache of files, beyond libraries and compiled code; "at most" is what docs/scale.md says of it.
+system's cache of files, beyond libraries and compiled code; "at most" is what docs/guide/scale.md says of it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def run(folder: str, rows: int, d: int, in_memory: bool, steps: int, predicted: 
 
 
 def formula(rows: int, d: int, in_memory: bool) -> float:
-    """MB, as docs/scale.md has it; in memory X and y themselves are not counted."""
+    """MB, as docs/guide/scale.md has it; in memory X and y themselves are not counted."""
     each = 75 + (3 * 4 * d if in_memory else 0)
     return _FIXED + rows * each / 2**20
 

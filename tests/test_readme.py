@@ -18,7 +18,7 @@ from nearfield.cli import main
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-PAGE = (ROOT / "docs" / "command-line.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "command-line.md").read_text()
 
 
 def python_blocks(text, page="README.md"):
@@ -72,13 +72,13 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, capsys):
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     session = {}
-    for block in python_blocks((ROOT / "docs" / page).read_text(), f"docs/{page}"):
+    for block in python_blocks((ROOT / "docs" / "guide" / page).read_text(), f"docs/guide/{page}"):
         exec(block, session)
     assert np.all(session["std"] > 0)
 
 
 def test_figures_of_pages_are_there():
-    for page in (ROOT / "docs").glob("*.md"):
+    for page in (ROOT / "docs").rglob("*.md"):
         for target in re.findall(r"\]\(((?!http)[^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
@@ -86,7 +86,7 @@ def test_figures_of_pages_are_there():
 @pytest.mark.usefixtures("brief_training")
 def test_the_code_of_the_page_on_scikit_learn_runs():
     session = {}
-    for block in python_blocks((ROOT / "docs" / "scikit-learn.md").read_text(), "docs/scikit-learn.md"):
+    for block in python_blocks((ROOT / "docs" / "guide" / "scikit-learn.md").read_text(), "docs/guide/scikit-learn.md"):
         exec(block, session)
     assert (session["low"] < session["mean"]).all()
     assert (session["mean"] < session["high"]).all()

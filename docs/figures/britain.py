@@ -1,4 +1,4 @@
-"""Draws the figures of docs/maps.md from the airborne magnetic survey of Britain, found through NEARFIELD_DATA.
+"""Draws the figures of docs/guide/maps.md from the airborne magnetic survey of Britain, found through NEARFIELD_DATA.
 
 python docs/figures/britain.py
 """

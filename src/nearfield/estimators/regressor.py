@@ -80,7 +80,7 @@ class GPRegressor(RegressorMixin, NumberPredictions, GradientMixin, ExplainedPre
     coordinates : columns that are places. "lonlat": longitude and latitude in degrees, found by their names, or
         {"lonlat": [longitude, latitude]} with names or numbers: distances are those on the globe. A list of two or
         three columns, names or numbers: planar coordinates in the same unit, whose axes may be turned. See
-        docs/maps.md.
+        docs/guide/maps.md.
     drift : columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these
         alone. A coordinate stands for all of them.
     leave_out : what a left-out row is predicted from, in training, in the choice of k, in calibration and in `loo_`.
