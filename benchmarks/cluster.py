@@ -4,7 +4,7 @@
 
 The fit of rows of three columns in this process with two threads, and on two workers of one thread each; then the same
 predictions with two workers and with one, of the model that was fitted so. Bits are compared; 1, 2 and 4 workers and
-8 and 64 partitions on a smaller table at the end (`--small`). "sent" is what went over the machine's loopback interface,
+8 and 64 partitions on a smaller table at the end (`--small`). "sent" is what went over the loopback interface,
 by whomever: between workers, scheduler and trainer.
 """
 
