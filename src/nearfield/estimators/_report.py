@@ -27,7 +27,9 @@ class Reporting:
         name: str = "",
         **given: Any,
     ) -> None:
-        """Write one page about the fitted model: HTML, Markdown or JSON, by the ending of `path`. See docs/guide/report.md.
+        """Write one page about the fitted model: HTML, Markdown or JSON, by the ending of `path`.
+
+        See docs/guide/report.md.
 
         X, y : test rows and their targets. Without them, and beside them, left-out training rows are evaluated.
         compare : what to score beside the model: ["boosting"], scikit-learn's boosted trees.
