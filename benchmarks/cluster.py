@@ -3,10 +3,10 @@
     python benchmarks/cluster.py --rows 10000000 --new 1000000
 
 The fit of rows of three columns in this process with two threads, and on two workers of one thread each; then the same
-predictions with two workers and with one, of the model that was fitted so. 512 neighbours are chosen for 10^7 rows, with
-which a million predictions take a quarter of an hour: `--k 64` is for these. Bits are compared; 1, 2 and 4 workers and 8
-and 64 partitions on a smaller table at the end (`--small`). "sent" is what went over the loopback interface, by
-whomever: between workers, scheduler and trainer.
+predictions with two workers and with one, of the model that was fitted so. 512 neighbours are chosen for 10^7 rows,
+with which a million predictions take a quarter of an hour: `--k 64` is for these. Bits are compared; 1, 2 and 4
+workers and 8 and 64 partitions on a smaller table at the end (`--small`). "sent" is what went over the loopback
+interface, by whomever: between workers, scheduler and trainer.
 """
 
 from __future__ import annotations
