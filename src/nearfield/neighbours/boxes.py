@@ -104,7 +104,7 @@ class Boxes:
         """Boxes from what `packed` gave, or a ValueError that says what makes no sense."""
         panels, members, starts = arrays["panels"], arrays["members"], arrays["starts"]
         found = object.__new__(cls)
-        found.centre, found.scale, found.lengths, found.make = centre, scale, arrays["lengths"], beside(panels)
+        found.centre, found.scale, found.lengths, found.make = centre, scale, arrays["lengths"], np.empty
         found.panels, found.members, found.starts = panels, members, starts
         n = len(members)
         found.m = m = len(starts) - 1 if starts.size else n
@@ -152,6 +152,11 @@ class Boxes:
         found.centre, found.scale = self.centre, self.scale
         found._cut(points, EqualRows(first, starts, self.members), lengths, self.make)
         return found
+
+    @property
+    def room(self) -> Make:
+        """Where what is as large as the rows comes from: files where these are mapped from one."""
+        return beside(self.panels) if self.make is np.empty else self.make
 
     @cached_property
     def spots(self) -> np.ndarray:
@@ -288,7 +293,7 @@ class BoxIndex:
         if len(self._placed) or self._seen + b * each < len(boxes.panels):
             return
         try:
-            placed = boxes.make(boxes.panels.shape, np.float64)
+            placed = boxes.room(boxes.panels.shape, np.float64)
         except OSError:  # no room for them on the disk: a leaf is then put there whenever it is visited
             return
         in_threads(
