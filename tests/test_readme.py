@@ -70,6 +70,7 @@ def ordered(session):
 
 # What holds after the last block of a page, whatever the processor.
 HOLDS = {
+    "index.md": ordered,
     "start/first-fit.md": lambda s: ordered(s) and s["inside"].mean() > 0.7 and Path("arm.nearfield").exists(),
     "guide/numbers.md": lambda s: s["quantiles"].shape == (100, 3) and ordered(s) and s["weighted"].n_rows_ == 300,
     "guide/classes.md": lambda s: list(s["model"].classes_) == ["lower", "upper"] and s["inside"].any(axis=1).all(),
@@ -178,7 +179,7 @@ PROMISED = {
 
 
 def shown_commands():
-    """Commands of the README, then of each page, which may want the README's first model; those of a cluster want one."""
+    """Commands of the README, then of each page, which may want the first model; those of a cluster are left out."""
     first, *_ = of_readme = commands(section(README, "From the command line"))
     of_pages = [commands(page.read_text()) for page in sorted(DOCS.rglob("*.md")) if page.read_text() != PAGE]
     found = [*of_readme, *(command for page in of_pages if page for command in [first, *page])]

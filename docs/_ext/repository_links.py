@@ -23,6 +23,7 @@ PAGES = {
 """Files and folders of the repository, and the page that stands for them."""
 
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
+_EXAMPLE = re.compile(r"^docs/examples/(plot_\w+)\.py$")
 _CODE = re.compile(r"(^```.*?^```$|^ {4}[^\n]*$)", re.M | re.S)
 
 
@@ -53,7 +54,7 @@ def rewritten(text: str, own: str, page: str) -> str:
 
 def _rewritten(link: re.Match[str], own: str, page: str) -> str:
     target = posixpath.normpath(posixpath.join(posixpath.dirname(own), link["path"]))
-    target = PAGES.get(target, target)
+    target = _EXAMPLE.sub(r"docs/gallery/\1.rst", PAGES.get(target, target))
     if not (ROOT / target).exists() and not target.startswith("docs/gallery/"):
         return link[0]  # Sphinx says that it is broken
     if target.startswith("docs/"):

@@ -4,8 +4,8 @@ Do the error bars hold?
 
 You learn to look at calibration: of training rows that were left out, which costs nothing, and of test rows.
 
-The data are those of the diabetes study that scikit-learn ships: 442 patients, ten measurements, and how far the disease
-had gone a year later.
+The data are those of the diabetes study that scikit-learn ships: 442 patients, ten measurements, and how far the
+disease had gone a year later.
 """
 
 import matplotlib.pyplot as plt

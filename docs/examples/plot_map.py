@@ -12,8 +12,8 @@ from nearfield import GPRegressor
 from nearfield.plots import VariogramDisplay
 
 # %%
-# Three hundred boreholes in a square of ten kilometres, none in the north-east. The depth of a layer is made of waves of
-# many lengths.
+# Three hundred boreholes in a square of ten kilometres, none in the north-east. The depth of a layer is made of waves
+# of many lengths.
 
 rng = np.random.default_rng(3)
 waves, phases = rng.normal(0, 1.1, (60, 2)), rng.uniform(0, 2 * np.pi, 60)
@@ -52,8 +52,8 @@ axes[0].set_ylabel("north, km")
 plt.show()
 
 # %%
-# ``sample_y`` draws whole maps that agree with the boreholes and are as rough as the model says. Each is one way that the
-# ground may look like.
+# ``sample_y`` draws whole maps that agree with the boreholes and are as rough as the model says. Each is one way that
+# the ground may look like.
 
 maps = model.sample_y(grid, 100, random_state=0, uncertainty="latent")
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.3), sharey=True, layout="constrained")

@@ -7,11 +7,14 @@ You learn to map the probability of a class, and to see with ``support`` where t
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
 from sklearn.datasets import make_moons
 
 from nearfield import GPClassifier
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
+
+BETWEEN = LinearSegmentedColormap.from_list("between", [ORANGE, "white", BLUE])
 
 X, y = make_moons(300, noise=0.25, random_state=0)
 labels = np.where(y == 1, "lower", "upper")
@@ -27,7 +30,7 @@ grid = np.column_stack([across.ravel(), up.ravel()])
 lower = model.predict_proba(grid)[:, list(model.classes_).index("lower")].reshape(across.shape)
 known = model.support(grid).reshape(across.shape)
 figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.9), sharey=True, layout="constrained")
-image = axes[0].pcolormesh(across, up, lower, cmap="PuOr", vmin=0, vmax=1, shading="auto")
+image = axes[0].pcolormesh(across, up, lower, cmap=BETWEEN, vmin=0, vmax=1, shading="auto")
 figure.colorbar(image, ax=axes[0], label="probability of 'lower'")
 image = axes[1].pcolormesh(across, up, known, cmap="Greys_r", vmin=0, vmax=1, shading="auto")
 figure.colorbar(image, ax=axes[1], label="support")

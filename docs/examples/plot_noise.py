@@ -25,7 +25,8 @@ plain = GPRegressor(k=64, predictive="plain", random_state=0).fit(x[:, None], y)
 
 # %%
 # The trained model has one noise level. The calibrated predictive, the default, widens it where the neighbours differ
-# more from each other than the model expects, and narrows it where they differ less. How much is fitted on left-out rows.
+# more from each other than the model expects, and narrows it where they differ less. How much is fitted on left-out
+# rows.
 
 grid = np.linspace(0, 10, 300)[:, None]
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")

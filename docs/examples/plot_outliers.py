@@ -24,16 +24,15 @@ gaussian = GPRegressor(random_state=0).fit(x[:, None], y)
 robust = GPRegressor(likelihood="student_t", random_state=0).fit(x[:, None], y)
 
 # %%
-# With Gaussian noise the fit takes all measurements at their word, follows the wrong ones, and makes wide error bars for
-# all. With Student-t noise a measurement that nothing around it supports hardly counts.
+# With Gaussian noise the fit takes all readings at their word and follows the wrong ones. With Student-t noise a
+# reading that nothing around it supports hardly counts. Error bars are those of a new reading, which may be wrong too.
 
 grid = np.linspace(0, 10, 300)[:, None]
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
 for ax, model, title in zip(axes, (gaussian, robust), ("Gaussian noise", "Student-t noise"), strict=True):
-    mean, std = model.predict(grid, return_std=True, uncertainty="latent")
-    band = mean - 1.64 * std, mean + 1.64 * std
-    ax.fill_between(grid[:, 0], *band, color=BLUE, alpha=0.25, linewidth=0, label="90 % of the function")
-    ax.plot(grid, mean, color=BLUE, label="prediction")
+    low, high = model.predict_interval(grid, coverage=0.9)
+    ax.fill_between(grid[:, 0], low, high, color=BLUE, alpha=0.2, linewidth=0, label="90 % of new readings")
+    ax.plot(grid, model.predict(grid), color=BLUE, label="prediction")
     ax.plot(x, truth, color=GREY, linestyle="--", label="truth")
     ax.scatter(x, y, s=10, color=np.where(wrong, ORANGE, GREEN), alpha=0.8)
     off = np.sqrt(np.mean((model.predict(x[:, None]) - truth) ** 2))

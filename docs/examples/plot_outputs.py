@@ -22,17 +22,18 @@ def nitrate(t):
 
 
 rng = np.random.default_rng(0)
-t = np.sort(rng.uniform(0, 10, 160))
-Y = np.column_stack([oxygen(t), nitrate(t)]) + 0.08 * rng.standard_normal((160, 2))
-seldom = rng.random(160) > 0.12
-Y[seldom, 1] = np.nan  # nitrate takes a laboratory
+t = np.sort(rng.uniform(0, 10, 120))
+Y = np.column_stack([oxygen(t), nitrate(t)]) + 0.08 * rng.standard_normal((120, 2))
+rare = np.zeros(120, bool)
+rare[rng.choice(120, 20, replace=False)] = True
+Y[~rare, 1] = np.nan  # nitrate takes a laboratory
 print(f"oxygen: {np.isfinite(Y[:, 0]).sum()} measurements, nitrate: {np.isfinite(Y[:, 1]).sum()}")
 
 # %%
 # Both together, and nitrate alone.
 
 together = GPRegressor(random_state=0).fit(t[:, None], Y)
-alone = GPRegressor(random_state=0).fit(t[~seldom, None], Y[~seldom, 1])
+alone = GPRegressor(random_state=0).fit(t[rare, None], Y[rare, 1])
 print(together.summary_)
 
 # %%

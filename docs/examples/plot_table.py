@@ -39,8 +39,8 @@ print(model.encoder_.feature_names)
 print(model.summary_)
 
 # %%
-# What matters, and how: the mean prediction when a column is set to each of some values, over a sample of the rows.
-# Where the area was missing, the rent is that of a usual flat, with error bars that know it.
+# What matters, and how: the mean prediction when a column is set to each of some values, over a sample of the rows. A
+# gap is a level like others.
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
 order = np.argsort(model.feature_importances_)
@@ -56,8 +56,8 @@ plt.show()
 
 new = pd.DataFrame(
     {
-        "area": [60, np.nan],
-        "town": ["Bonn", "Ulm"],
+        "area": [60, 60],
+        "town": ["Bonn", None],
         "balcony": [True, False],
         "let": pd.to_datetime(["2024-06-01", "2024-06-01"]),
     }

@@ -48,8 +48,8 @@ draw(axes[1], "eight hours later")
 axes[1].scatter(hours, measured, s=8, color=ORANGE)
 
 # %%
-# Then it turns out that the gauge was broken from hour 8 to hour 12, and these rows must go. They are named by their number
-# in the order in which they were given, or by a mask.
+# Then it turns out that the gauge was broken from hour 8 to hour 12, and these rows must go. They are named by their
+# number in the order in which they were given, or by a mask.
 
 broken = (hours > 8) & (hours < 12)
 model.forget(broken)

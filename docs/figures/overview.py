@@ -13,27 +13,29 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
 from sklearn.datasets import make_moons
 
 from nearfield import GPClassifier, GPRegressor
 
 HERE = Path(__file__).resolve().parent
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#767676"
+BETWEEN = LinearSegmentedColormap.from_list("between", [ORANGE, "white", BLUE])
 
 
 def number(ax: Any) -> None:
     """Noise that grows to the right, and a gap: intervals follow both."""
     rng = np.random.default_rng(4)
-    x = np.concatenate([rng.uniform(0, 4.5, 180), rng.uniform(6, 10, 220)])
-    y = np.sin(x) + (0.05 + 0.05 * x) * rng.standard_normal(len(x))
-    model = GPRegressor(k=48, random_state=0).fit(x[:, None], y)
+    x = np.concatenate([rng.uniform(0, 3.3, 150), rng.uniform(5.6, 10, 250)])
+    y = np.sin(1.2 * x) + 0.04 * (1 + x) * rng.standard_normal(len(x))
+    model = GPRegressor(random_state=0).fit(x[:, None], y)
     grid = np.linspace(0, 10, 400)[:, None]
     for coverage, shade in ((0.9, 0.18), (0.5, 0.3)):
         low, high = model.predict_interval(grid, coverage=coverage)
         ax.fill_between(grid[:, 0], low, high, color=BLUE, alpha=shade, linewidth=0, label=f"{coverage:.0%} interval")
     ax.plot(grid, model.predict(grid), color=BLUE, label="prediction")
     ax.scatter(x, y, s=4, color=GREY, linewidth=0)
-    ax.set(title="a number, with intervals that hold", xlim=(0, 10), ylim=(-3.2, 3.4))
+    ax.set(title="a number, with intervals that hold", xlim=(0, 10), ylim=(-2.4, 2.9))
     ax.legend(loc="upper left", frameon=False, fontsize=8)
 
 
@@ -43,7 +45,7 @@ def label(ax: Any) -> None:
     model = GPClassifier(random_state=0).fit(X, y)
     across, up = np.meshgrid(np.linspace(-1.9, 2.9, 160), np.linspace(-1.5, 2.0, 130))
     p = model.predict_proba(np.column_stack([across.ravel(), up.ravel()]))[:, 1].reshape(across.shape)
-    levels = ax.contourf(across, up, p, np.linspace(0, 1, 11), cmap="PuOr")
+    levels = ax.contourf(across, up, p, np.linspace(0, 1, 11), cmap=BETWEEN)
     ax.figure.colorbar(levels, ax=ax, shrink=0.85, ticks=[0, 0.5, 1])
     ax.scatter(*X.T, s=7, c=np.where(y == 1, BLUE, ORANGE), edgecolor="white", linewidth=0.3)
     ax.set(title="a class, with probabilities that hold")
