@@ -161,6 +161,7 @@ def made_tables(folder, n=60):
     }
     for name, columns in targets.items():
         pd.DataFrame({"a": a, "b": b, **columns}).to_csv(folder / f"{name}.csv", index=False)
+    pd.DataFrame({"a": a, "b": b, "height": f}).to_parquet(folder / "heights.parquet")
 
 
 # The task and the likelihood of each example of `fit`, by its table.
@@ -175,6 +176,7 @@ PROMISED = {
     "plates": ("regression", "gaussian"),
     "sales": ("regression", "gaussian"),
     "wells": ("regression", "gaussian"),
+    "heights": ("regression", "gaussian"),
 }
 
 
@@ -198,7 +200,7 @@ def test_the_commands_of_the_readme_and_the_pages_run(tmp_path, monkeypatch, cap
         if command[0] == "fit":
             name = Path(command[1]).stem
             fitted.add(name)
-            described = json.loads(run("info", "model.nearfield", "--json").out)
+            described = json.loads(run("info", command[command.index("--out") + 1], "--json").out)
             assert (described["task"], described["summary"]["likelihood"]) == PROMISED[name]
             features = {feature["name"] for feature in described["features"]}
             assert features >= {"a", "b"}

@@ -3,7 +3,7 @@ A forecast: trend, season, and the past alone
 =============================================
 
 You learn to forecast a series with columns for the season and a linear trend, and to get error bars that are those of
-forecasts, with ``leave_out="past"``.
+forecasts, with ``leave_out="past"`` and a buffer.
 """
 
 import matplotlib.pyplot as plt
@@ -24,41 +24,52 @@ def columns(days):
     return np.column_stack([days, season(days, 365.25)])
 
 
-rng = np.random.default_rng(0)
+rng = np.random.default_rng(3)
 days = np.arange(0, 6 * 365, 7.0)
 phase = 2 * np.pi * days / 365.25
-wander = np.cumsum(rng.normal(0, 0.12, len(days)))  # what no season explains
-load = 50 + 0.004 * days + 6 * np.cos(phase) + 2 * np.cos(2 * phase) + wander + rng.normal(0, 0.5, len(days))
+weather = np.zeros(len(days))  # goes on for some weeks, and nobody knows it a year ahead
+for week in range(1, len(days)):
+    weather[week] = 0.75 * weather[week - 1] + rng.normal(0, 0.5)
+load = 50 + 0.004 * days + 6 * np.cos(phase) + 2 * np.cos(2 * phase) + weather
 past = days < 5 * 365
 
 # %%
-# The default leaves single weeks out and predicts them from the weeks before *and after*: that is how well gaps can be
-# filled. A forecast knows the past alone.
+# What is left out decides what error bars are for. The default predicts weeks from those before *and after*: so well
+# can gaps be filled. ``leave_out="past"`` predicts them from the weeks before: so well is the next week known. A
+# forecast for months ahead knows less still: with ``buffer={0: 60}`` left-out weeks do not see those within 60 days,
+# column 0 being the day.
 
-settings = {"mean": "linear", "random_state": 0}
-gaps = GPRegressor(**settings).fit(columns(days[past]), load[past])
-forecast = GPRegressor(leave_out="past", **settings).fit(columns(days[past]), load[past], times=days[past])
-for name, model in (("all other weeks", gaps), ("weeks before", forecast)):
-    scores = model.summary_.left_out
-    print(f"given {name:16} RMSE {scores['rmse']:.2f} GW, CRPS {scores['crps']:.2f} GW")
+X, y, times = columns(days[past]), load[past], days[past]
+gaps = GPRegressor(mean="linear", random_state=0).fit(X, y)
+week = GPRegressor(mean="linear", leave_out="past", random_state=0).fit(X, y, times=times)
+months = GPRegressor(mean="linear", leave_out="past", buffer={0: 60}, random_state=0).fit(X, y, times=times)
 
 # %%
-# The forecast of the sixth year, with its error bars.
+# All three forecast the sixth year. Their left-out scores, and what became of the forecast:
 
-later = ~past
-mean = forecast.predict(columns(days))
-low, high = forecast.predict_interval(columns(days[later]), coverage=0.9)
-figure, ax = plt.subplots(figsize=(9, 4), layout="constrained")
-ax.scatter(days / 365, load, s=8, color=np.where(past, GREY, ORANGE), zorder=3)
-ax.plot(days / 365, mean, color=BLUE, label="prediction")
-ax.fill_between(days[later] / 365, low, high, color=BLUE, alpha=0.25, linewidth=0, label="90 % interval")
-ax.axvline(5, color=GREY, linestyle="--", linewidth=1)
-ax.set(xlabel="time, years", ylabel="load, GW", xlim=(2, 6.05))
-ax.legend(frameon=False, loc="upper left")
+later = columns(days[~past])
+for name, model in (("other weeks", gaps), ("weeks before", week), ("60 days before", months)):
+    low, high = model.predict_interval(later, coverage=0.9)
+    inside = np.mean((low <= load[~past]) & (load[~past] <= high))
+    off = np.sqrt(np.mean((model.predict(later) - load[~past]) ** 2))
+    promised = model.summary_.left_out["rmse"]
+    print(f"given {name:15} left-out RMSE {promised:.2f} GW; sixth year {off:.2f} GW, {inside:.0%} inside of 90 %")
+
+# %%
+# Only the last one promised what came. It also relies less on the weather of the last weeks.
+
+figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
+for ax, model, title in zip(axes, (gaps, months), ("weeks left out", "60 days left out"), strict=True):
+    low, high = model.predict_interval(later, coverage=0.9)
+    ax.scatter(days / 365, load, s=9, color=np.where(past, GREY, ORANGE), zorder=3)
+    ax.plot(days / 365, model.predict(columns(days)), color=BLUE, label="prediction")
+    ax.fill_between(days[~past] / 365, low, high, color=BLUE, alpha=0.25, linewidth=0, label="90 % interval")
+    ax.axvline(5, color=GREY, linestyle="--", linewidth=1)
+    ax.set(title=title, xlabel="time, years", xlim=(3, 6.02))
+axes[0].set_ylabel("load, GW")
+axes[0].legend(frameon=False, loc="upper center", ncols=2)
 plt.show()
-inside = np.mean((low <= load[later]) & (load[later] <= high))
-print(f"{inside:.0%} of the sixth year is inside of 90 % intervals")
 
 # %%
-# Left-out rows were predicted from all that is earlier, up to the week before. For error bars of forecasts a year ahead
-# such rows would have to be farther away: ``buffer={0: 365}`` hides whatever is nearer in column 0, here the day.
+# One series is one sample: whole months turn out above or below together, so that the share inside varies from series
+# to series.
