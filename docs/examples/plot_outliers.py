@@ -17,8 +17,8 @@ x = np.sort(rng.uniform(0, 10, 200))
 truth = np.sin(x) + 0.2 * x
 y = truth + 0.1 * rng.standard_normal(len(x))
 wrong = np.zeros(len(x), bool)
-wrong[rng.choice(len(x), 20, replace=False)] = True
-y[wrong] += rng.uniform(2, 5, 20)  # every tenth sensor reading is far too high
+wrong[rng.choice(len(x), 10, replace=False)] = True
+y[wrong] += rng.uniform(2, 5, 10)  # every twentieth sensor reading is far too high
 
 gaussian = GPRegressor(random_state=0).fit(x[:, None], y)
 robust = GPRegressor(likelihood="student_t", random_state=0).fit(x[:, None], y)

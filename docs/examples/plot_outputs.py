@@ -57,8 +57,9 @@ axes[0].legend(frameon=False, fontsize=9)
 plt.show()
 
 # %%
-# Errors of the two go together, which matters for anything that is computed from both. The correlation at a place:
+# Errors of the two go together, which matters for anything that is computed from both. The correlation of both at a
+# time when neither was measured:
 
-_, covariance = together.predict([[5.0]], return_cov=True, uncertainty="latent")
+_, covariance = together.predict([[3.0]], return_cov=True, uncertainty="latent")
 spread = np.sqrt(np.diag(covariance[0]))
 print(f"correlation {covariance[0, 0, 1] / spread.prod():.2f}")
