@@ -21,7 +21,15 @@ _LEAST = 1e-300  # probability, before its logarithm is taken
 
 
 class LeftOutClasses(NamedTuple):
-    """Predictions of the training rows from the others: probabilities (n, K), log probability of the label (n,)."""
+    """Predictions of the training rows from the others.
+
+    Attributes
+    ----------
+    probability : ndarray of shape (n, K)
+        Probabilities of the classes.
+    log_score : ndarray of shape (n,)
+        The logarithm of that of the row's own label.
+    """
 
     probability: np.ndarray
     log_score: np.ndarray
@@ -33,17 +41,50 @@ class ClassPredictions(JointClasses, PredictionSets, ExplainedPredictions):
     class_weight: Any
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, K) of the classes, in the order of `classes_`; rows sum to one."""
+        """Predict probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+
+        Returns
+        -------
+        ndarray of shape (n, K)
+            Probabilities, in the order of `classes_`; rows sum to one.
+        """
         X = self._inputs(X)
         predicted, _ = self._fit.predictor.predict(X, self._fit.inputs)
         return np.asarray(predicted.p)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Their logarithms (n, K)."""
+        """Predict logarithms of the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+
+        Returns
+        -------
+        ndarray of shape (n, K)
+            Logarithms, in the order of `classes_`.
+        """
         return np.log(np.maximum(self.predict_proba(X), _LEAST))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Log odds of the second of two classes (n,); of more classes, those of each against the others (n, K)."""
+        """Predict log odds.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+
+        Returns
+        -------
+        ndarray of shape (n,) or (n, K)
+            Those of the second of two classes; of more classes, those of each against the others.
+        """
         p = self.predict_proba(X)
         if p.shape[1] == 2:
             low, high = np.log(np.maximum(p, _LEAST)).T
@@ -51,12 +92,36 @@ class ClassPredictions(JointClasses, PredictionSets, ExplainedPredictions):
         return np.log(np.maximum(p, _LEAST)) - np.log(np.maximum(1 - p, np.finfo(float).eps / 2))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable labels (n,)."""
+        """Predict the most probable labels.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Labels.
+        """
         p = self.predict_proba(X)
         return self.classes_[p.argmax(axis=1)]
 
     def log_score(self, X: Any, y: Any) -> float:
-        """Mean log probability of the labels y (n,)."""
+        """Score the probabilities by the mean log probability of what was observed.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        y : array-like of shape (n,)
+            Observed labels, which must be among `classes_`.
+
+        Returns
+        -------
+        float
+            Mean log probability; higher is better.
+        """
         log_p = self.predict_log_proba(X)
         labels = self._labels(y)
         if len(labels) != len(log_p):
@@ -107,7 +172,7 @@ class ClassPredictions(JointClasses, PredictionSets, ExplainedPredictions):
 
     @property
     def class_shares_(self) -> np.ndarray:
-        """In which share of the rows, (K,)."""
+        """In which share of the rows each class was seen, (K,)."""
         counts = self.class_counts_
         return counts / counts.sum()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from nearfield.counts import CountPredictive
@@ -24,17 +23,53 @@ class CountPredictions(JointCounts, ExplainedPredictions):
     _given_names: list[str]  # what the fit was given beside the counts
 
     def predict(self, X: Any, return_std: bool = False, *, exposure: Any = None, trials: Any = None) -> Any:
-        """Expected counts (n,), with `return_std` also standard deviations (n,)."""
+        """Predict expected counts.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        return_std : bool, default=False
+            Whether standard deviations are returned, too.
+        exposure : float or array-like of shape (n,), default=None
+            Of the negative binomial: what expected counts are proportional to, such as time, area or people.
+        trials : int or array-like of shape (n,), default=None
+            Of the binomial: how many trials the successes are out of.
+
+        Returns
+        -------
+        mean : ndarray of shape (n,)
+            Expected counts.
+        std : ndarray of shape (n,)
+            Standard deviations of the counts, with `return_std`.
+        """
         dist = self.predict_dist(X, exposure=exposure, trials=trials)
         return (dist.mean(), dist.std()) if return_std else dist.mean()
 
     def predict_interval(
         self, X: Any, coverage: float = 0.9, *, exposure: Any = None, trials: Any = None, method: str = "predictive"
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper counts (n,) of the central interval that holds at least that share of the probability.
+        """Predict central intervals of whole numbers that hold at least a wanted share of the probability.
 
-        method : "predictive", of the predictive distribution; those of `GPRegressor` that have a guarantee are for real
-            targets.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        coverage : float, default=0.9
+            That share.
+        exposure : float or array-like of shape (n,), default=None
+            Of the negative binomial: what expected counts are proportional to, such as time, area or people.
+        trials : int or array-like of shape (n,), default=None
+            Of the binomial: how many trials the successes are out of.
+        method : {"predictive"}, default="predictive"
+            Of the predictive distribution; the methods of `GPRegressor` that have a guarantee are for real targets.
+
+        Returns
+        -------
+        lower : ndarray of shape (n,)
+            Lower counts, inside of the interval.
+        upper : ndarray of shape (n,)
+            Upper counts, inside of the interval.
         """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage is {coverage!r}: expected a number between 0 and 1, for example 0.9.")
@@ -47,7 +82,24 @@ class CountPredictions(JointCounts, ExplainedPredictions):
         return self.predict_dist(X, exposure=exposure, trials=trials).interval(coverage)
 
     def predict_quantiles(self, X: Any, q: Any, *, exposure: Any = None, trials: Any = None) -> np.ndarray:
-        """Quantiles (n, len(q)) at the probabilities q; (n,) for a single number."""
+        """Predict quantiles, which are whole numbers.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        q : float or array-like of shape (m,)
+            Probabilities between 0 and 1.
+        exposure : float or array-like of shape (n,), default=None
+            Of the negative binomial: what expected counts are proportional to, such as time, area or people.
+        trials : int or array-like of shape (n,), default=None
+            Of the binomial: how many trials the successes are out of.
+
+        Returns
+        -------
+        quantiles : ndarray of shape (n, m)
+            Quantiles; (n,) for a single probability.
+        """
         probabilities = np.asarray(q, dtype=np.float64)
         if probabilities.ndim > 1 or not ((probabilities > 0) & (probabilities < 1)).all():
             raise ValueError(f"q is {q!r}: expected probabilities between 0 and 1, for example [0.05, 0.5, 0.95].")
@@ -57,7 +109,23 @@ class CountPredictions(JointCounts, ExplainedPredictions):
         return np.stack([dist.ppf(float(p)) for p in probabilities], axis=1)
 
     def predict_dist(self, X: Any, *, exposure: Any = None, trials: Any = None) -> CountPredictive:
-        """The predictive distributions over counts, as one object over rows with scipy.stats' methods."""
+        """Predict whole distributions over counts.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        exposure : float or array-like of shape (n,), default=None
+            Of the negative binomial: what expected counts are proportional to, such as time, area or people.
+        trials : int or array-like of shape (n,), default=None
+            Of the binomial: how many trials the successes are out of.
+
+        Returns
+        -------
+        CountDistribution
+            One object over rows, with the methods of a distribution of `scipy.stats`; a family of another package may
+            have its own.
+        """
         check_is_fitted(self)
         told = self._given_again(exposure, trials)
         X = self._inputs(X)
@@ -66,9 +134,23 @@ class CountPredictions(JointCounts, ExplainedPredictions):
         return self._distribution(predicted, given)
 
     def explain(self, X: Any, n_neighbours: int = 5, *, exposure: Any = None, trials: Any = None) -> Explanation:
-        """The training rows that matter most to the expected count of each row of X (n, d): see `Explanation`.
+        """Explain expected counts by the training rows that matter most to them.
 
-        n_neighbours : how many. Weights are those of the latent function, a log rate or log odds.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        n_neighbours : int, default=5
+            How many training rows for each. Weights are those of the latent function, a log rate or log odds.
+        exposure : float or array-like of shape (n,), default=None
+            Of the negative binomial: what expected counts are proportional to, such as time, area or people.
+        trials : int or array-like of shape (n,), default=None
+            Of the binomial: how many trials the successes are out of.
+
+        Returns
+        -------
+        Explanation
+            Which rows these are, their weights, and what expected counts would be without each.
         """
         check_is_fitted(self)
         told = self._given_again(exposure, trials)
@@ -89,13 +171,25 @@ class CountPredictions(JointCounts, ExplainedPredictions):
         )
         return found
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None) -> float:
-        """R^2 of the expected counts, as scikit-learn's `r2_score`."""
-        expected = self.predict(X, exposure=exposure, trials=trials)
-        return float(r2_score(y, expected, sample_weight=sample_weight))
-
     def log_score(self, X: Any, y: Any, *, exposure: Any = None, trials: Any = None) -> float:
-        """Mean log probability of the counts y (n,)."""
+        """Score the predictive distributions by the mean log probability of what was observed.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        y : array-like of shape (n,)
+            Observed counts.
+        exposure : float or array-like of shape (n,), default=None
+            Of the negative binomial: what expected counts are proportional to, such as time, area or people.
+        trials : int or array-like of shape (n,), default=None
+            Of the binomial: how many trials the successes are out of.
+
+        Returns
+        -------
+        float
+            Mean log probability; higher is better.
+        """
         dist = self.predict_dist(X, exposure=exposure, trials=trials)
         y = np.asarray(y, dtype=np.float64)
         if y.shape != (len(dist),):

@@ -16,9 +16,16 @@ from nearfield.scaling import Scaling
 
 
 class LeftOutPredictions(NamedTuple):
-    """Predictions of the training rows from the others, (n,) or (n, P) each, in the units of the target.
+    """Predictions of the training rows from the others, in the units of the target.
 
-    Where an output of a row is missing, there is no residual (NaN).
+    Attributes
+    ----------
+    mean : ndarray of shape (n,) or (n, P)
+        What is predicted of each training row from the others.
+    std : ndarray of shape (n,) or (n, P)
+        The standard deviation of that prediction.
+    residual : ndarray of shape (n,) or (n, P)
+        What was observed less the mean; NaN where an output of a row is missing.
     """
 
     mean: np.ndarray

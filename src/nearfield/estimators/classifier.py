@@ -232,15 +232,31 @@ class GPClassifier(ClassifierMixin, ClassPredictions, Supported):
     # --- fitting ----------------------------------------------------------------------------------------------------
 
     def fit(self: Self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, times: Any = None) -> Self:
-        """Fit inputs X (n, d) and labels y (n,); or the path of Parquet files and the name of the target's column.
+        """Fit the model to inputs and labels.
 
-        sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
-            Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
-            that row twice. Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
-        groups : (n,) labels; a row is left out together with all rows of its label. "auto" groups rows with their near
-            copies. For rows that are not independent: replicates, the same thing measured again, trajectories.
-        times : (n,) numbers or dates, or the name or number of the column of X that holds them, for leave_out="past".
-            Such a column is a feature too. Rows of equal time are simultaneous.
+        Parameters
+        ----------
+        X : array-like, data frame or path
+            Inputs (n, d): numbers, text, categories, dates and gaps; or the path of a Parquet file, or of a folder of
+            them.
+        y : array-like of shape (n,) or str
+            Labels; where X is a path, the name of the target's column.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, relative to the others: a constant factor changes nothing. Where all are whole
+            multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is that row twice.
+            Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
+        groups : array-like of shape (n,) or "auto", default=None
+            Labels: a row is left out together with all rows of its label. For rows that are not independent:
+            replicates, the same thing measured again, trajectories. "auto": rows are left out with their near copies,
+            and copies count once: exact ones, weights that are counts, and near ones with the same target together.
+        times : array-like of shape (n,), str or int, default=None
+            For `leave_out="past"`: numbers or dates, or the name or number of the column of X that holds them; such a
+            column is a feature too. Rows of equal time are simultaneous.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         check_choice("likelihood", self.likelihood, ("auto", *names_for("GPClassifier", ("label",))))
         check_choice("class_kernels", self.class_kernels, ("shared", "own"))
@@ -268,11 +284,26 @@ class GPClassifier(ClassifierMixin, ClassPredictions, Supported):
         return suited[0]
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None, *, times: Any = None, groups: Any = None) -> Self:
-        """Append rows without training again; their labels must be among `classes_`.
+        """Append rows without training again.
 
-        times : as in `fit`, where that had some that are no column of X.
-        groups : labels (n,) as in `fit`, where that had some: rows join the group of their label, or begin a new one.
-            Without them each new row is a group of its own. They matter for what is left out, not for predictions.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            New rows, with the columns of the training table.
+        y : array-like of shape (n,)
+            Their labels, which must be among `classes_`.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, in the unit of the weights of `fit`; once without them.
+        times : array-like of shape (n,), str or int, default=None
+            As in `fit`, where that had some that are no column of X.
+        groups : array-like of shape (n,), default=None
+            Labels as in `fit`, where that had some: rows join the group of their label, or begin a new one. Without
+            them each new row is a group of its own. They matter for what is left out, not for predictions.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         check_is_fitted(self)
         columns, y, weights, kept = self._validated_rows(X, y, sample_weight, reset=False)
@@ -292,9 +323,27 @@ class GPClassifier(ClassifierMixin, ClassPredictions, Supported):
         times: Any = None,
         groups: Any = None,
     ) -> Self:
-        """`fit` the first time, `update` from then on: hyper-parameters and classes are those of the first rows.
+        """Do `fit` the first time and `update` from then on: hyper-parameters and classes are those of the first rows.
 
-        classes : labels to come, as scikit-learn passes them; all of them must be among the first rows.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Inputs.
+        y : array-like of shape (n,)
+            Their labels.
+        classes : array-like, default=None
+            Labels to come, as scikit-learn passes them; all of them must be among the first rows.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, as in `fit` or `update`.
+        times : array-like of shape (n,), str or int, default=None
+            As in `fit` or `update`.
+        groups : array-like of shape (n,), default=None
+            As in `fit` or `update`.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         known = np.ravel(self.classes_ if self.__sklearn_is_fitted__() else target_labels(y)).tolist()
         absent = [label for label in np.asarray([] if classes is None else classes).tolist() if label not in known]
@@ -305,6 +354,25 @@ class GPClassifier(ClassifierMixin, ClassPredictions, Supported):
             )
         learn = self.update if self.__sklearn_is_fitted__() else self.fit
         return learn(X, y, sample_weight, times=times, groups=groups)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Score the labels of `predict` by the share of them that is right.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        y : array-like of shape (n,)
+            Observed labels.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts.
+
+        Returns
+        -------
+        float
+            Accuracy, between 0 and 1.
+        """
+        return float(super().score(X, y, sample_weight))
 
     def _validated_rows(
         self, X: Any, y: Any, sample_weight: Any, reset: bool

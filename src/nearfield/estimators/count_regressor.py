@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from nearfield.columns import Columns
@@ -227,17 +228,36 @@ class GPCountRegressor(RegressorMixin, CountPredictions, Supported):
         groups: Any = None,
         times: Any = None,
     ) -> Self:
-        """Fit inputs X (n, d) and counts y (n,); or the path of Parquet files and the name of the target's column.
+        """Fit the model to inputs and counts.
 
-        sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
-            Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
-            that row twice. Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
-        exposure : (n,) negative binomial: expected counts are proportional to it (time, area, people); 1 by default.
-        trials : (n,) binomial: how many trials the successes y are out of.
-        groups : (n,) labels; a row is left out together with all rows of its label. "auto" groups rows with their near
-            copies. For rows that are not independent: replicates, the same thing measured again, trajectories.
-        times : (n,) numbers or dates, or the name or number of the column of X that holds them, for leave_out="past".
-            Such a column is a feature too. Rows of equal time are simultaneous.
+        Parameters
+        ----------
+        X : array-like, data frame or path
+            Inputs (n, d): numbers, text, categories, dates and gaps; or the path of a Parquet file, or of a folder of
+            them.
+        y : array-like of shape (n,) or str
+            Counts; where X is a path, the name of the target's column.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, relative to the others: a constant factor changes nothing. Where all are whole
+            multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is that row twice.
+            Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
+        exposure : float or array-like of shape (n,), default=None
+            Of the negative binomial: expected counts are proportional to it (time, area, people); None is 1 for all
+            rows.
+        trials : int or array-like of shape (n,), default=None
+            Of the binomial: how many trials the successes y are out of.
+        groups : array-like of shape (n,) or "auto", default=None
+            Labels: a row is left out together with all rows of its label. For rows that are not independent:
+            replicates, the same thing measured again, trajectories. "auto": rows are left out with their near copies,
+            and copies count once: exact ones, weights that are counts, and near ones with the same target together.
+        times : array-like of shape (n,), str or int, default=None
+            For `leave_out="past"`: numbers or dates, or the name or number of the column of X that holds them; such a
+            column is a feature too. Rows of equal time are simultaneous.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         check_choice("likelihood", self.likelihood, names_for("GPCountRegressor", ("count",)))
         family = self._made(FAMILIES[self.likelihood])
@@ -262,9 +282,28 @@ class GPCountRegressor(RegressorMixin, CountPredictions, Supported):
     ) -> Self:
         """Append rows without training again.
 
-        times : as in `fit`, where that had some that are no column of X.
-        groups : labels (n,) as in `fit`, where that had some: rows join the group of their label, or begin a new one.
-            Without them each new row is a group of its own. They matter for what is left out, not for predictions.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            New rows, with the columns of the training table.
+        y : array-like of shape (n,)
+            Their counts.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, in the unit of the weights of `fit`; once without them.
+        exposure : float or array-like of shape (n,), default=None
+            Of the negative binomial: what expected counts are proportional to, such as time, area or people.
+        trials : int or array-like of shape (n,), default=None
+            Of the binomial: how many trials the successes are out of.
+        times : array-like of shape (n,), str or int, default=None
+            As in `fit`, where that had some that are no column of X.
+        groups : array-like of shape (n,), default=None
+            Labels as in `fit`, where that had some: rows join the group of their label, or begin a new one. Without
+            them each new row is a group of its own. They matter for what is left out, not for predictions.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         check_is_fitted(self)
         self._given_again(exposure, trials)
@@ -284,9 +323,56 @@ class GPCountRegressor(RegressorMixin, CountPredictions, Supported):
         times: Any = None,
         groups: Any = None,
     ) -> Self:
-        """`fit` the first time, `update` from then on: hyper-parameters are those of the first rows."""
+        """Do `fit` the first time and `update` from then on: hyper-parameters are those of the first rows.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Inputs.
+        y : array-like of shape (n,)
+            Their counts.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, as in `fit` or `update`.
+        exposure : float or array-like of shape (n,), default=None
+            Of the negative binomial: what expected counts are proportional to, such as time, area or people.
+        trials : int or array-like of shape (n,), default=None
+            Of the binomial: how many trials the successes are out of.
+        times : array-like of shape (n,), str or int, default=None
+            As in `fit` or `update`.
+        groups : array-like of shape (n,), default=None
+            As in `fit` or `update`.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
         learn = self.update if self.__sklearn_is_fitted__() else self.fit
         return learn(X, y, sample_weight, exposure=exposure, trials=trials, times=times, groups=groups)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None) -> float:
+        """Score the expected counts by R^2, the share of the variance that they explain.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        y : array-like of shape (n,)
+            Observed counts.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts.
+        exposure : float or array-like of shape (n,), default=None
+            Of the negative binomial: what expected counts are proportional to, such as time, area or people.
+        trials : int or array-like of shape (n,), default=None
+            Of the binomial: how many trials the successes are out of.
+
+        Returns
+        -------
+        float
+            R^2 as of scikit-learn's `r2_score`: 1 at best, 0 for a constant prediction.
+        """
+        expected = self.predict(X, exposure=exposure, trials=trials)
+        return float(r2_score(y, expected, sample_weight=sample_weight))
 
     def _validated_rows(
         self, family: Family, X: Any, y: Any, sample_weight: Any, exposure: Any, trials: Any, reset: bool

@@ -258,22 +258,41 @@ class GPRegressor(RegressorMixin, LearnedNumbers, GradientMixin, ExplainedPredic
         groups: Any = None,
         times: Any = None,
     ) -> Self:
-        """Fit inputs X (n, d) and targets y (n,) or (n, P); of several outputs some may be missing (NaN) in a row.
+        """Fit the model to inputs and targets.
 
-        X may also be the path of a Parquet file, or of a folder of them, and y the name of the target's column: a table
-        that is larger than memory is read into files of the folder `cache` that are mapped into memory.
+        A table that is larger than memory is given by the path of its files: it is read into files of the folder
+        `cache` that are mapped into memory.
 
-        sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
-            Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
-            that row twice. Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
-        noise_variance : like y, or a number for all rows: known noise variances in its squared units, added to the
-            learned noise of the rows. Predictions of observations then want those of the new rows.
-        groups : (n,) labels; a row is left out together with all rows of its label. For rows that are not independent:
+        Parameters
+        ----------
+        X : array-like, data frame or path
+            Inputs (n, d): numbers, text, categories, dates and gaps; or the path of a Parquet file, or of a folder of
+            them.
+        y : array-like of shape (n,) or (n, P), or str
+            Targets; of several outputs some may be missing (NaN) in a row. Where X is a path, the name of the target's
+            column.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, relative to the others: a constant factor changes nothing. Where all are whole
+            multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is that row twice.
+            Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
+        noise_variance : float or array-like, default=None
+            Known noise variances, like y or a number for all rows, in its squared units. They are added to the learned
+            noise of the rows; predictions of observations then want those of the new rows.
+        groups : array-like of shape (n,) or "auto", default=None
+            Labels: a row is left out together with all rows of its label. For rows that are not independent:
             replicates, the same thing measured again, trajectories. "auto": rows are left out with their near copies,
             and copies count once: exact ones, weights that are counts, and near ones with the same target together.
-        times : (n,) numbers or dates, or the name or number of the column of X that holds them, for leave_out="past".
-            Such a column is a feature too. Rows of equal time are simultaneous.
+        times : array-like of shape (n,), str or int, default=None
+            For `leave_out="past"`: numbers or dates, or the name or number of the column of X that holds them; such a
+            column is a feature too. Rows of equal time are simultaneous.
 
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Notes
+        -----
         Exact copies, rows with the same inputs and the same target, are counted. Where every row is there equally
         often, the fit is that of the distinct rows; where many are copies of others, a `CopiesWarning` tells of it.
         """
@@ -310,11 +329,30 @@ class GPRegressor(RegressorMixin, LearnedNumbers, GradientMixin, ExplainedPredic
         times: Any = None,
         groups: Any = None,
     ) -> Self:
-        """Append rows without training again: the predictions of a model of all rows with these hyper-parameters.
+        """Append rows without training again.
 
-        times : as in `fit`, where that had some that are no column of X.
-        groups : labels (n,) as in `fit`, where that had some: rows join the group of their label, or begin a new one.
-            Without them each new row is a group of its own. They matter for what is left out, not for predictions.
+        Predictions are then those of a model of all rows with these hyper-parameters.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            New rows, with the columns of the training table.
+        y : array-like of shape (n,) or (n, P)
+            Their targets.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, in the unit of the weights of `fit`; once without them.
+        noise_variance : float or array-like, default=None
+            Known noise variances, as in `fit`.
+        times : array-like of shape (n,), str or int, default=None
+            As in `fit`, where that had some that are no column of X.
+        groups : array-like of shape (n,), default=None
+            Labels as in `fit`, where that had some: rows join the group of their label, or begin a new one. Without
+            them each new row is a group of its own. They matter for what is left out, not for predictions.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         check_is_fitted(self)
         columns, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
@@ -331,9 +369,49 @@ class GPRegressor(RegressorMixin, LearnedNumbers, GradientMixin, ExplainedPredic
         times: Any = None,
         groups: Any = None,
     ) -> Self:
-        """`fit` the first time, `update` from then on: hyper-parameters are those of the first rows."""
+        """Do `fit` the first time and `update` from then on: hyper-parameters are those of the first rows.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Inputs.
+        y : array-like of shape (n,) or (n, P)
+            Their targets.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, as in `fit` or `update`.
+        noise_variance : float or array-like, default=None
+            Known noise variances, as in `fit`.
+        times : array-like of shape (n,), str or int, default=None
+            As in `fit` or `update`.
+        groups : array-like of shape (n,), default=None
+            As in `fit` or `update`.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
         learn = self.update if self.__sklearn_is_fitted__() else self.fit
         return learn(X, y, sample_weight=sample_weight, noise_variance=noise_variance, times=times, groups=groups)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Score the means of `predict` by R^2, the share of the variance that they explain.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        y : array-like of shape (n,) or (n, P)
+            Observed targets.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts.
+
+        Returns
+        -------
+        float
+            R^2 as of scikit-learn's `r2_score`: 1 at best, 0 for a constant prediction.
+        """
+        return float(super().score(X, y, sample_weight))
 
     def _validated_rows(self, X: Any, y: Any, sample_weight: Any, noise_variance: Any, reset: bool) -> tuple[Any, ...]:
         """Columns of X, y (m,) or (m, P), weights (m,) and known noise variances like y of those kept of n rows (n,).
