@@ -1,6 +1,6 @@
 """Whether a built site is whole: every local link and anchor is there, and no page takes anything from elsewhere.
 
-    python docs/check_site.py docs/_build/html
+python docs/check_site.py docs/_build/html
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def faults(site: Path) -> list[str]:
 def main(argument: str) -> int:
     site = Path(argument)
     found = faults(site)
-    print("\n".join(found) if found else f"{len(list(site.rglob('*.html')))} pages: no link is broken, nothing is fetched")
+    print(
+        "\n".join(found) if found else f"{len(list(site.rglob('*.html')))} pages: no link is broken, nothing is fetched"
+    )
     return 1 if found else 0
 
 

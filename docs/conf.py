@@ -58,6 +58,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"plot_",
+    "within_subsection_order": "FileNameSortKey",
     "doc_module": ("nearfield",),
     "backreferences_dir": None,
     "download_all_examples": False,

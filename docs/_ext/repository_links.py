@@ -6,6 +6,7 @@ each included by the page that is named); others are not, and a link to them bec
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from pathlib import Path
@@ -34,7 +35,7 @@ def setup(app: Any) -> dict[str, Any]:
 
 
 def _read(app: Any, docname: str, source: list[str]) -> None:
-    path = "docs/" + app.env.doc2path(docname, base=False)
+    path = f"docs/{os.fspath(app.env.doc2path(docname, base=False))}"
     if path.endswith(".md"):
         source[0] = rewritten(source[0], path, path)
 
@@ -42,7 +43,8 @@ def _read(app: Any, docname: str, source: list[str]) -> None:
 def _included(app: Any, path: Path, parent: str, source: list[str]) -> None:
     if path.suffix == ".md":
         own = posixpath.normpath(posixpath.join("docs", path.as_posix()))
-        source[0] = rewritten(source[0], own, "docs/" + app.env.doc2path(app.env.docname, base=False))
+        page = os.fspath(app.env.doc2path(app.env.docname, base=False))
+        source[0] = rewritten(source[0], own, f"docs/{page}")
 
 
 def rewritten(text: str, own: str, page: str) -> str:

@@ -15,6 +15,8 @@ import numpy as np
 from nearfield.column_values import Coded, Column, TableError, column_of, meant_as_numbers, read_as
 from nearfield.elsewhere import TableElsewhere
 
+_CHECKED = 2**16  # rows that are looked at at once
+
 
 class Columns(ABC):
     """The columns of a table by name. first_row: the number of its first row in messages."""
@@ -179,3 +181,25 @@ def _named(name: str, values: Any) -> Column:
         return column_of(values)
     except (TableError, TypeError) as error:
         raise type(error)(f"column {name!r}: {error}") from error
+
+
+def complete_matrix(columns: Columns, single: bool = False) -> np.ndarray | None:
+    """The columns as float64 (n, d), where they are one array of numbers without a gap; or as float32 if they are."""
+    matrix: Any = columns.matrix()
+    if matrix is None:
+        return None
+    if isinstance(matrix, TableElsewhere):
+        return matrix if matrix.complete(columns.names) else None  # type: ignore[return-value]
+    for start in range(0, len(matrix), _CHECKED):
+        if np.isnan(matrix[start : start + _CHECKED]).any():
+            return None
+    found = matrix if single and matrix.dtype == np.float32 else matrix.astype(np.float64, copy=False)
+    for start in range(0, len(found), _CHECKED):
+        infinite = np.isinf(found[start : start + _CHECKED])
+        if infinite.any():
+            row, column = (int(part[0]) for part in np.nonzero(infinite))
+            raise TableError(
+                f"Input contains infinity (inf): column {columns.names[column]!r} has {found[start + row, column]} in "
+                f"row {start + row + columns.first_row}. Mend it, or make it a gap (NaN)."
+            )
+    return np.ascontiguousarray(found)

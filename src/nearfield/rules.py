@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from nearfield.column_values import MISSING, Coded, TableError
+from nearfield.column_values import MISSING, Coded, TableError, TableWarning
 
 _NUMERIC = ("number", "flag", "date", "duration")
 _KINDS = (*_NUMERIC, "text", "means", "unused")
@@ -247,3 +249,20 @@ def _prior_rows(
     between = float(totals @ (means - mean) ** 2) - (filled - 1) * within
     spread = between / max(total - float(totals @ totals) / total, 1e-300)
     return float(np.clip(within / spread if spread > 0 else np.inf, *_PRIOR_ROWS))
+
+
+@dataclass
+class Tally:
+    """What had to be filled in, by column; one warning for all blocks of a table."""
+
+    unseen: Counter[str] = field(default_factory=Counter)
+    imputed: Counter[str] = field(default_factory=Counter)
+
+    def warn(self) -> None:
+        """Emit one TableWarning if anything was counted."""
+        unseen = "{} values of column {!r} are levels not seen in training (taken as none)"
+        imputed = "{} values of column {!r}, complete in training, are missing (median taken)"
+        pairs = [(unseen, self.unseen), (imputed, self.imputed)]
+        said = [phrase.format(n, column) for phrase, counts in pairs for column, n in counts.items() if n]
+        if said:
+            warnings.warn("; ".join(said) + ".", TableWarning, stacklevel=4)
