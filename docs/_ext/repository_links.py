@@ -59,7 +59,7 @@ def _rewritten(link: re.Match[str], own: str, page: str) -> str:
     target = _EXAMPLE.sub(r"docs/gallery/\1.rst", PAGES.get(target, target))
     if not (ROOT / target).exists() and not target.startswith("docs/gallery/"):
         return link[0]  # Sphinx says that it is broken
-    if target.startswith("docs/"):
+    if target.startswith("docs/") or link["image"]:
         path = posixpath.relpath(target, posixpath.dirname(page))
         return f"{link['image']}[{link['text']}]({path}{link['anchor'] or ''})"
     return link["text"] if target in link["text"] else f"{link['text']} (`{target}`)"

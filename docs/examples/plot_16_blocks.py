@@ -31,12 +31,13 @@ model = GPRegressor(coordinates=[0, 1], random_state=0).fit(places, zinc(places)
 centre, sides = np.array([[5.0, 5.0]]), np.array([0.1, 0.25, 0.5, 1, 2, 4, 8])
 found = np.array([model.predict_block(centre, size=float(side)) for side in sides])[:, :, 0]
 _, point = model.predict(centre, return_std=True, uncertainty="latent")
-figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.9), layout="constrained")
-axes[0].plot(sides, found[:, 1], "o-", color=BLUE, label="predict_block")
-axes[0].axhline(point[0], color=GREY, linestyle="--", label="of a point")
-axes[0].axhline(point[0] / 10, color=ORANGE, linestyle=":", label="of a point, over the root of 100")
-axes[0].set(xscale="log", yscale="log", xlabel="side of the field, km", ylabel="standard error of the average, mg/kg")
-axes[0].legend(frameon=False)
+figure, ax = plt.subplots(figsize=(6.5, 3.9), layout="constrained")
+ax.plot(sides, found[:, 1], "o-", color=BLUE, label="predict_block")
+ax.axhline(point[0], color=GREY, linestyle="--", label="of a point")
+ax.axhline(point[0] / 10, color=ORANGE, linestyle=":", label="of a point, over the root of 100")
+ax.set(xscale="log", yscale="log", xlabel="side of the field, km", ylabel="standard error of the average, mg/kg")
+ax.legend(frameon=False)
+plt.show()
 
 # %%
 # Polygons, such as parishes, are passed as their corners; shapes of shapely work too, holes included.
@@ -50,14 +51,15 @@ mean, std = model.predict_block(list(parishes.values()))
 side = np.linspace(0, 10, 60)
 east, north = np.meshgrid(side, side)
 values = model.predict(np.column_stack([east.ravel(), north.ravel()])).reshape(east.shape)
-image = axes[1].pcolormesh(east, north, values, cmap="viridis", shading="auto")
-figure.colorbar(image, ax=axes[1], label="zinc, mg/kg")
+figure, ax = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
+image = ax.pcolormesh(east, north, values, cmap="viridis", shading="auto")
+figure.colorbar(image, ax=ax, label="zinc, mg/kg")
 for (name, corners), average, error in zip(parishes.items(), mean, std, strict=True):
     corners = np.array(corners)
-    axes[1].fill(*corners.T, facecolor="none", edgecolor="white", linewidth=1.5)
-    axes[1].text(
+    ax.fill(*corners.T, facecolor="none", edgecolor="white", linewidth=1.5)
+    ax.text(
         *corners.mean(axis=0), f"{name}\n{average:.2f} ± {error:.2f}", ha="center", va="center", fontsize=9,
         bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "boxstyle": "round,pad=0.2"},
     )  # fmt: skip
-axes[1].set(xlabel="east, km", ylabel="north, km", aspect="equal")
+ax.set(xlabel="east, km", ylabel="north, km", aspect="equal")
 plt.show()

@@ -25,27 +25,26 @@ early = hours < 22
 model = GPRegressor(random_state=0).fit(hours[early, None], measured[early])
 
 
-def draw(ax, title, gone=None):
+def draw(title, known):
+    _, ax = plt.subplots(figsize=(7.5, 2.8), layout="constrained")
     grid = np.linspace(0, 32, 400)[:, None]
     mean = model.predict(grid)
     low, high = model.predict_interval(grid, coverage=0.9)
     ax.fill_between(grid[:, 0], low, high, color=BLUE, alpha=0.25, linewidth=0)
     ax.plot(grid, mean, color=BLUE)
     ax.plot(grid, level(grid), color=GREY, linestyle="--", linewidth=1)
-    ax.set(title=title, xlabel="time, hours")
+    ax.scatter(hours[known], measured[known], s=8, color=ORANGE)
+    ax.set(title=title, xlabel="time, hours", ylabel="water level, m", ylim=(-0.2, 4))
+    plt.show()
 
 
-figure, axes = plt.subplots(1, 3, figsize=(11, 3.5), sharey=True, layout="constrained")
-draw(axes[0], "as fitted")
-axes[0].scatter(hours[early], measured[early], s=8, color=ORANGE)
-axes[0].set_ylabel("water level, m")
+draw("as fitted", early)
 
 # %%
 # New measurements are appended. Length scales, noise and calibration stay; predictions know the new rows at once.
 
 model.update(hours[~early, None], measured[~early])
-draw(axes[1], "eight hours later")
-axes[1].scatter(hours, measured, s=8, color=ORANGE)
+draw("eight hours later", hours > 0)
 
 # %%
 # Then it turns out that the gauge was broken from hour 8 to hour 12, and these rows must go. They are named by their
@@ -53,9 +52,7 @@ axes[1].scatter(hours, measured, s=8, color=ORANGE)
 
 broken = (hours > 8) & (hours < 12)
 model.forget(broken)
-draw(axes[2], "without the broken hours")
-axes[2].scatter(hours[~broken], measured[~broken], s=8, color=ORANGE)
-plt.show()
+draw("without the broken hours", ~broken)
 print(model.summary_)
 
 # %%
