@@ -20,10 +20,12 @@ PAGES = {
     "docs": "docs/index.md",
     "docs/decisions": "docs/decisions/index.md",
     "docs/examples": "docs/gallery/index.rst",
+    "docs/examples/README.rst": "docs/gallery/index.rst",
 }
 """Files and folders of the repository, and the page that stands for them."""
 
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
+_EXAMPLE = re.compile(r"^docs/examples/(plot_\w+)\.py$")
 _CODE = re.compile(r"(^```.*?^```$|^ {4}[^\n]*$)", re.M | re.S)
 
 
@@ -55,10 +57,10 @@ def rewritten(text: str, own: str, page: str) -> str:
 
 def _rewritten(link: re.Match[str], own: str, page: str) -> str:
     target = posixpath.normpath(posixpath.join(posixpath.dirname(own), link["path"]))
-    target = PAGES.get(target, target)
+    target = PAGES.get(target, _EXAMPLE.sub(r"docs/gallery/\1.rst", target))
     if not (ROOT / target).exists() and not target.startswith("docs/gallery/"):
         return link[0]  # Sphinx says that it is broken
-    if target.startswith("docs/"):
+    if target.startswith("docs/") or link["image"]:
         path = posixpath.relpath(target, posixpath.dirname(page))
         return f"{link['image']}[{link['text']}]({path}{link['anchor'] or ''})"
     return link["text"] if target in link["text"] else f"{link['text']} (`{target}`)"

@@ -39,8 +39,6 @@ TARGET_TYPES = ("auto", "number", "class")
 class TableEncoder(TransformerMixin, BaseEstimator):
     """Turn tables with text, categories, dates and gaps into numbers.
 
-    What is remembered of a column of the training table says what that of every later table becomes.
-
     ===========================================  ======================================================================
     in the training table                        in the model
     ===========================================  ======================================================================
