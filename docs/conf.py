@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
+
+from pygments.lexers.special import TextLexer
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
@@ -34,6 +38,7 @@ nitpick_ignore_regex = [  # what other packages document, on sites that are else
     (r"py:.*", r".*(set_fit_request|set_score_request)"),
 ]
 suppress_warnings = ["config.cache"]
+default_role = "literal"
 highlight_language = "none"  # what is indented in the pages is for the shell, or a picture in letters
 
 # --- pages ------------------------------------------------------------------------------------------------------------
@@ -91,3 +96,14 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
 }
 copyright = f"{author}. Apache License 2.0. nearfield {release}"
+
+
+def setup(app: Any) -> None:
+    """What takes code: pictures in letters are no programming language, and scikit-learn's links lead to its own site."""
+    app.add_lexer("layout", TextLexer)
+    app.connect("autodoc-process-docstring", _unlinked, priority=400)
+
+
+def _unlinked(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    if not (getattr(obj, "__module__", None) or "").startswith("nearfield"):
+        lines[:] = [re.sub(r":[a-z]+:`~?([^`<]+?)(?: <[^`]*>)?`", r"`\1`", line) for line in lines]

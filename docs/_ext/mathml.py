@@ -7,6 +7,7 @@ here and so ends the build; the few commands that it lacks and people write are 
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import Any
 
 from docutils import nodes
@@ -41,7 +42,7 @@ def written(node: nodes.Element, as_block: bool) -> str:
         return tex2mathml(text.strip(), as_block=as_block)
     except (MathError, IndexError, ValueError) as error:
         logger.warning("this formula cannot be turned into MathML: %s\n%s", error, node.astext(), location=node)
-        return "<code>%s</code>" % node.astext().replace("&", "&amp;").replace("<", "&lt;")
+        return f"<code>{escape(node.astext())}</code>"
 
 
 def visit_math(self: Any, node: nodes.math) -> None:

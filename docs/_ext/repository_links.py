@@ -20,6 +20,7 @@ PAGES = {
     "docs": "docs/index.md",
     "docs/decisions": "docs/decisions/index.md",
     "docs/examples": "docs/gallery/index.rst",
+    "docs/examples/README.rst": "docs/gallery/index.rst",
 }
 """Files and folders of the repository, and the page that stands for them."""
 
@@ -56,7 +57,7 @@ def rewritten(text: str, own: str, page: str) -> str:
 
 def _rewritten(link: re.Match[str], own: str, page: str) -> str:
     target = posixpath.normpath(posixpath.join(posixpath.dirname(own), link["path"]))
-    target = _EXAMPLE.sub(r"docs/gallery/\1.rst", PAGES.get(target, target))
+    target = PAGES.get(target, _EXAMPLE.sub(r"docs/gallery/\1.rst", target))
     if not (ROOT / target).exists() and not target.startswith("docs/gallery/"):
         return link[0]  # Sphinx says that it is broken
     if target.startswith("docs/") or link["image"]:

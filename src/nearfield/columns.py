@@ -14,7 +14,9 @@ import numpy as np
 
 from nearfield.column_values import Coded, Column, TableError, column_of, meant_as_numbers, read_as
 from nearfield.elsewhere import TableElsewhere
+from nearfield.validation import check_choice, column_numbers
 
+_MEDIAN_ROWS = 2**17  # from which medians are taken
 _CHECKED = 2**16  # rows that are looked at at once
 
 
@@ -203,3 +205,18 @@ def complete_matrix(columns: Columns, single: bool = False) -> np.ndarray | None
                 f"row {start + row + columns.first_row}. Mend it, or make it a gap (NaN)."
             )
     return np.ascontiguousarray(found)
+
+
+def evenly_spread(values: np.ndarray) -> np.ndarray:
+    """Rows, evenly spread, from which medians are taken: all, or more than a hundred thousand."""
+    return values[:: -(-len(values) // _MEDIAN_ROWS)]
+
+
+def columns_of_levels(categorical: Any, names: Sequence[str]) -> set[str]:
+    """Names of the columns whose values are levels, beside those of text."""
+    if isinstance(categorical, str):
+        check_choice("categorical_features", categorical, ("from_dtype",))
+        return set()
+    if categorical is None:
+        return set()
+    return {names[number] for number in column_numbers("categorical_features", categorical, names)}

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaln, expit
 
 from nearfield._compiled import compiled
@@ -20,6 +21,7 @@ from nearfield.polya_gamma import erfcx_positive
 Array = NDArray[np.float64]
 
 LARGEST_COUNT = 2.0**53
+_BLOCK = 4096  # points integrated at once
 _LARGEST_MOMENT = 1e150  # of the mean and the standard deviation, so that the variance is finite
 
 
@@ -159,3 +161,32 @@ def _add_spread(a: Array, b: Array, mean: Array, std: Array, log_peak: Array, fo
                 total += falls[k]
             found[i] += (end - start) * peak * total
             start = end
+
+
+def latent_of(mean: ArrayLike, variance: ArrayLike) -> tuple[Array, Array]:
+    """Mean and standard deviation (n,) of a latent function, checked."""
+    mean, variance = np.asarray(mean, dtype=np.float64), np.asarray(variance, dtype=np.float64)
+    if mean.ndim != 1 or mean.size == 0 or variance.shape not in ((), mean.shape):
+        raise ValueError(f"The latent mean and variance are {mean.shape} and {variance.shape}; both (n,) are expected.")
+    if not (np.isfinite(mean).all() and np.isfinite(variance).all() and (variance >= 0).all()):
+        raise ValueError("The latent distribution needs a finite mean and a finite variance >= 0 in every row.")
+    # a variance of 0 is taken as 1e-30, which no count can tell from it
+    return mean, np.broadcast_to(np.sqrt(np.maximum(variance, 1e-30)), mean.shape)
+
+
+def shown(value: Array) -> str:
+    """A number, or the range of several, for messages."""
+    return str(value) if value.ndim == 0 else f"of shape {value.shape}, from {value.min()} to {value.max()}"
+
+
+def whole(first: Array, last: Array) -> tuple[NDArray[np.intp], Array]:
+    """Row and value of all whole numbers from `first` to `last` (n,), none where last < first; flat."""
+    lengths = np.maximum(last - first + 1, 0).astype(np.intp)
+    rows = np.repeat(np.arange(first.size), lengths)
+    offsets = np.arange(rows.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return rows, first[rows] + offsets
+
+
+def blocks_of(size: int) -> Iterator[NDArray[np.intp]]:
+    """Numbers of so many points, block by block."""
+    return (np.arange(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK))

@@ -22,7 +22,7 @@ Counts above 2^53, the last whole number known to float64, are not told apart: q
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -30,11 +30,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from nearfield.count_kinds import LARGEST_COUNT, Array, Binomial, NegativeBinomial, below_zero
+from nearfield.count_kinds import (
+    LARGEST_COUNT,
+    Array,
+    Binomial,
+    NegativeBinomial,
+    below_zero,
+    blocks_of,
+    latent_of,
+    shown,
+    whole,
+)
 from nearfield.marginals import gauss_legendre, logistic
-
-_BLOCK = 4096  # points integrated at once
-
 
 _CRPS_NODES, _CRPS_WEIGHTS = gauss_legendre(24)
 _SHORT = 64  # the CRPS of a row with at most so many likely counts is summed count by count
@@ -77,7 +84,6 @@ class CountDistribution:
     """Counts of n rows, with the methods of a frozen distribution of `scipy.stats`.
 
     Arguments broadcast against the rows, which are the last axis: `ppf(0.9)` is (n,), `ppf([[0.1], [0.9]])` is (2, n).
-    `predict_dist` makes it, and so do `negative_binomial` and `binomial`.
 
     Parameters
     ----------
@@ -111,10 +117,10 @@ class CountDistribution:
         CountDistribution
             The distribution.
         """
-        mean, std = _latent(mean, variance)
+        mean, std = latent_of(mean, variance)
         r = np.asarray(dispersion, dtype=np.float64)
         if r.shape not in ((), mean.shape) or not (np.isfinite(r) & (r > 0)).all():
-            raise ValueError(f"dispersion is {_shown(r)}; one finite number above 0 is expected, or one for each row.")
+            raise ValueError(f"dispersion is {shown(r)}; one finite number above 0 is expected, or one for each row.")
         return cls(mean, std, NegativeBinomial(np.broadcast_to(r, mean.shape)))
 
     @classmethod
@@ -135,10 +141,10 @@ class CountDistribution:
         CountDistribution
             The distribution.
         """
-        mean, std = _latent(mean, variance)
+        mean, std = latent_of(mean, variance)
         n = np.asarray(trials, dtype=np.float64)
         if n.shape not in ((), mean.shape) or not ((n >= 0) & (n <= LARGEST_COUNT) & (n == np.floor(n))).all():
-            raise ValueError(f"trials is {_shown(n)}; a whole number of 0 or more is expected, or one for each row.")
+            raise ValueError(f"trials is {shown(n)}; a whole number of 0 or more is expected, or one for each row.")
         return cls(mean, std, Binomial(np.broadcast_to(n, mean.shape)))
 
     def __len__(self) -> int:
@@ -195,8 +201,7 @@ class CountDistribution:
         Parameters
         ----------
         q : float or array-like
-            Probabilities between 0 and 1; they broadcast against the rows, which are the last axis: `ppf(0.9)` is (n,),
-            `ppf([[0.1], [0.9]])` is (2, n).
+            Probabilities between 0 and 1, which broadcast against the rows.
 
         Returns
         -------
@@ -205,7 +210,7 @@ class CountDistribution:
         """
         q = np.asarray(q, dtype=np.float64)
         if not ((q >= 0) & (q <= 1)).all():
-            raise ValueError(f"q is {_shown(q)}; probabilities between 0 and 1 are expected.")
+            raise ValueError(f"q is {shown(q)}; probabilities between 0 and 1 are expected.")
         found = self._over_points(lambda rows, p: rows._quantile(p, upper=False), q)
         return np.where(q == 0, -1.0, np.where(q == 1, self.family.supremum, found))
 
@@ -322,7 +327,7 @@ class CountDistribution:
         if not ((y >= 0) & (y <= self._largest) & (y == np.floor(y))).all():
             raise ValueError("y has impossible counts; whole numbers from 0, to the trials if binomial, are expected.")
         found = np.empty(y.shape)
-        for rows in _blocks(y.size):
+        for rows in blocks_of(y.size):
             found[rows] = self._take(rows)._crps_rows(y[rows])
         return found
 
@@ -340,12 +345,12 @@ class CountDistribution:
         if x.shape[-1] != len(self):
             raise ValueError(f"The argument has shape {x.shape}; its last axis should be the {len(self)} rows.")
         found = np.empty(x.size)
-        for points in _blocks(x.size):
+        for points in blocks_of(x.size):
             found[points] = function(self._take(points % len(self)), x.flat[points])
         return found.reshape(x.shape)
 
     def _moments(self) -> tuple[Array, Array]:
-        parts = [self._take(rows) for rows in _blocks(len(self))]
+        parts = [self._take(rows) for rows in blocks_of(len(self))]
         means, stds = zip(*(part.family.moments(part.latent_mean, part.latent_std) for part in parts), strict=True)
         return np.concatenate(means), np.concatenate(stds)
 
@@ -415,7 +420,7 @@ class CountDistribution:
         many = high - low >= _SHORT  # of these, the counts first, ..., last are integrated
         first = np.where(many, np.maximum(low, _HEAD), high + 1)
         last = np.where(many, np.minimum(high, self._largest - _HEAD), high)
-        rows, x = (np.hstack(ends) for ends in zip(_whole(low, first - 1), _whole(last + 1, high), strict=True))
+        rows, x = (np.hstack(ends) for ends in zip(whole(low, first - 1), whole(last + 1, high), strict=True))
         points = [(rows, x, np.ones(x.size))]
 
         long = np.flatnonzero(many)
@@ -429,7 +434,7 @@ class CountDistribution:
 
         rows, x, weights = (np.hstack(parts) for parts in zip(*points, strict=True))
         g = np.empty(x.size)
-        for part in _blocks(x.size):
+        for part in blocks_of(x.size):
             g[part] = self._take(rows[part])._tail(x[part], upper=x[part] > y[rows[part]] - 0.5) ** 2
         return total + np.bincount(rows, weights * g, minlength=y.size)
 
@@ -442,29 +447,3 @@ class CountDistribution:
         x = np.clip(family.count(v), start[rows], end[rows])
         weights = ((v_end - v_start)[:, None] * _CRPS_WEIGHTS).ravel() * family.stretch(x)
         return rows, x, weights
-
-
-def _whole(first: Array, last: Array) -> tuple[NDArray[np.intp], Array]:
-    """Row and value of all whole numbers from `first` to `last` (n,), none where last < first; flat."""
-    lengths = np.maximum(last - first + 1, 0).astype(np.intp)
-    rows = np.repeat(np.arange(first.size), lengths)
-    offsets = np.arange(rows.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return rows, first[rows] + offsets
-
-
-def _blocks(size: int) -> Iterator[NDArray[np.intp]]:
-    return (np.arange(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK))
-
-
-def _latent(mean: ArrayLike, variance: ArrayLike) -> tuple[Array, Array]:
-    mean, variance = np.asarray(mean, dtype=np.float64), np.asarray(variance, dtype=np.float64)
-    if mean.ndim != 1 or mean.size == 0 or variance.shape not in ((), mean.shape):
-        raise ValueError(f"The latent mean and variance are {mean.shape} and {variance.shape}; both (n,) are expected.")
-    if not (np.isfinite(mean).all() and np.isfinite(variance).all() and (variance >= 0).all()):
-        raise ValueError("The latent distribution needs a finite mean and a finite variance >= 0 in every row.")
-    # a variance of 0 is taken as 1e-30, which no count can tell from it
-    return mean, np.broadcast_to(np.sqrt(np.maximum(variance, 1e-30)), mean.shape)
-
-
-def _shown(value: Array) -> str:
-    return str(value) if value.ndim == 0 else f"of shape {value.shape}, from {value.min()} to {value.max()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -13,16 +12,25 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from nearfield._threads import in_threads
-from nearfield.column_values import MISSING, Coded, TableError, TableWarning
-from nearfield.columns import ArrayColumns, Columns, FrameColumns, check_names, complete_matrix, is_arrow, is_frame
-from nearfield.rules import Rule, Tally, cycles_of, means_of
-from nearfield.validation import check_choice, column_numbers, nearest_name
+from nearfield.column_values import MISSING, Coded, TableError
+from nearfield.columns import (
+    ArrayColumns,
+    Columns,
+    FrameColumns,
+    check_names,
+    columns_of_levels,
+    complete_matrix,
+    evenly_spread,
+    is_arrow,
+    is_frame,
+)
+from nearfield.rules import Rule, Tally, cycles_of, means_of, warn_of_unused
+from nearfield.validation import check_choice, nearest_name
 
 MAX_LEVELS = 64
 """Text columns with more levels than this become means of the target, unless told otherwise."""
 
 _ID_LIKE = 0.9  # levels over rows of a column that names its rows
-_MEDIAN_ROWS = 2**17  # from which medians are taken
 _PORTION = 2**12  # rows that are written at once
 _FORMATS = (1, 2)  # of the JSON form; it is written in the last
 TARGET_TYPES = ("auto", "number", "class")
@@ -30,8 +38,6 @@ TARGET_TYPES = ("auto", "number", "class")
 
 class TableEncoder(TransformerMixin, BaseEstimator):
     """Turn tables with text, categories, dates and gaps into numbers.
-
-    What is remembered of a column of the training table says what that of every later table becomes.
 
     ===========================================  ======================================================================
     in the training table                        in the model
@@ -227,11 +233,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         ndarray of shape (n, m)
             The features that the columns become.
         """
-        chosen = _chosen(self.categorical_features, columns.names)
+        chosen = columns_of_levels(self.categorical_features, columns.names)
         matrix = None if chosen else complete_matrix(columns, single=True)
         self.n_features_in_ = len(columns.names)
         if matrix is not None:
-            some = _some(matrix)
+            some = evenly_spread(matrix)
             self.rules_ = tuple(Rule(n, "number", float(np.median(some[:, e]))) for e, n in enumerate(columns.names))
             return matrix
         if target is None:
@@ -239,8 +245,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         counted = np.ones(target.shape) if counted is None else counted
         found = [columns.kept(*self._learned(columns, name, name in chosen, target, counted)) for name in columns.names]
         self.rules_ = tuple(rule for rule, _ in found)
-        _warn_of_unused([rule.name for rule, values in found if rule.kind == "unused" and values is None], "no value")
-        _warn_of_unused(
+        warn_of_unused([rule.name for rule, values in found if rule.kind == "unused" and values is None], "no value")
+        warn_of_unused(
             [rule.name for rule, values in found if rule.kind == "unused" and values is not None],
             "as many different values as rows, or nearly so (they seem to name the rows)",
         )
@@ -262,7 +268,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if missing.all():
             return Rule(name, "unused"), None
         cycles = cycles_of(values) if kind == "date" else ()
-        median = float(np.median(_some(values[~missing])))
+        median = float(np.median(evenly_spread(values[~missing])))
         return Rule(name, kind, median, bool(missing.any()), cycles=cycles, form=form), values
 
     def _learned_text(
@@ -300,7 +306,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if complete is not None:
                 return complete
         tally = Tally() if columns.tally is None else columns.tally
-        values = [None if rule.kind == "unused" else _read(columns, rule) for rule in self.rules_]
+        values = [
+            None if rule.kind == "unused" else columns.read(rule.name, rule.read_as, rule.form) for rule in self.rules_
+        ]
         out = self._features(values, len(columns), tally)
         if columns.tally is None:
             tally.warn()
@@ -327,19 +335,47 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> TableEncoder:
-        """For a model of complete arrays whose medians nobody knows."""
+        """Make an encoder of complete arrays whose medians nobody knows.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of the columns.
+
+        Returns
+        -------
+        TableEncoder
+            The encoder, fitted.
+        """
         encoder = cls()
         encoder.rules_ = tuple(Rule(str(name), "number", float("nan")) for name in names)
         encoder.n_features_in_ = len(encoder.rules_)
         return encoder
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-able description, for the model file."""
+        """Describe the fitted encoder, for the model file.
+
+        Returns
+        -------
+        dict
+            Plain JSON.
+        """
         return {"format": _FORMATS[-1], "columns": [rule.to_json() for rule in self.rules_]}
 
     @classmethod
     def from_json(cls, data: Any) -> TableEncoder:
-        """The inverse of `to_json`, whatever else is in `data`; ValueError if it is anything else."""
+        """Make the encoder that `to_json` described.
+
+        Parameters
+        ----------
+        data : dict
+            The description, and whatever else; a ValueError is raised where it is anything else.
+
+        Returns
+        -------
+        TableEncoder
+            The encoder, fitted.
+        """
         if not isinstance(data, dict) or data.get("format") not in _FORMATS:
             raise ValueError(f"The model's description of its table is not of format {_FORMATS[-1]}.")
         columns = data.get("columns")
@@ -409,38 +445,5 @@ def _target(y: Any, target_type: str) -> np.ndarray:
     if target_type == "number":
         return np.asarray(values, dtype=np.float64).reshape(len(values), -1)
     labels = np.unique(column_or_1d(values), return_inverse=True)[1]
-    return class_shares(np.eye(int(labels.max()) + 1)[labels])
-
-
-def class_shares(counts: np.ndarray) -> np.ndarray:
-    """Shares (n, K) of the classes, of two the second alone."""
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+    shares = np.eye(int(labels.max()) + 1)[labels]
     return shares[:, 1:] if shares.shape[1] == 2 else shares
-
-
-# --------------------------------------------------------------------------------------------------- learning
-
-
-def _chosen(categorical: Any, names: Sequence[str]) -> set[str]:
-    """Names of the columns whose values are levels, beside those of text."""
-    if isinstance(categorical, str):
-        check_choice("categorical_features", categorical, ("from_dtype",))
-        return set()
-    if categorical is None:
-        return set()
-    return {names[number] for number in column_numbers("categorical_features", categorical, names)}
-
-
-def _some(values: np.ndarray) -> np.ndarray:
-    """Rows, evenly spread, from which medians are taken: all, or more than a hundred thousand."""
-    return values[:: -(-len(values) // _MEDIAN_ROWS)]
-
-
-def _read(columns: Columns, rule: Rule) -> Any:
-    return columns.read(rule.name, rule.read_as, rule.form)
-
-
-def _warn_of_unused(names: list[str], what: str) -> None:
-    if names:
-        which = ", ".join(map(repr, names[:8])) + (", .." if len(names) > 8 else "")
-        warnings.warn(f"Columns with {what} are left out: {which}.", TableWarning, stacklevel=5)

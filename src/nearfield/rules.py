@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -266,3 +266,10 @@ class Tally:
         said = [phrase.format(n, column) for phrase, counts in pairs for column, n in counts.items() if n]
         if said:
             warnings.warn("; ".join(said) + ".", TableWarning, stacklevel=4)
+
+
+def warn_of_unused(names: Sequence[str], what: str) -> None:
+    """Name the columns that are left out, and why."""
+    if names:
+        which = ", ".join(map(repr, names[:8])) + (", .." if len(names) > 8 else "")
+        warnings.warn(f"Columns with {what} are left out: {which}.", TableWarning, stacklevel=5)
