@@ -99,7 +99,7 @@ copyright = f"{author}. Apache License 2.0. nearfield {release}"
 
 
 def setup(app: Any) -> None:
-    """What takes code: pictures in letters are no programming language, and scikit-learn's links lead to its own site."""
+    """Pictures in letters are no programming language, and what scikit-learn says links to pages of its own site."""
     app.add_lexer("layout", TextLexer)
     app.connect("autodoc-process-docstring", _unlinked, priority=400)
 

@@ -90,6 +90,7 @@ TABULAR |= {
     "cli_table_report",
     "cli_saved",
     "cli_arguments",
+    "cli_fit_options",
     "cli_noise",
     "cli_options",
     "entry",

@@ -219,13 +219,21 @@ def test_the_example_of_the_page_runs(tmp_path, monkeypatch):
     assert main(example) == 0
 
 
-def test_the_page_lists_every_command_and_option():
+def test_the_page_lists_every_command_and_option(monkeypatch):
+    """Its tables are made from the commands when the site is built; here as they will be."""
+    monkeypatch.syspath_prepend(ROOT / "docs" / "_ext")
+    import command_tables
+
     app = typer.main.get_command(cli.app)
     assert [command[0] for command in commands(PAGE.split("\n## ")[0])] == list(app.commands)
+    assert re.findall(r"^```{command-options} (\w+)$", PAGE, re.M) == list(app.commands)
     for name, command in app.commands.items():
-        text = section(PAGE, name)
-        listed = set(re.findall(r"^\| `(--[a-z-]+)", text, re.M)) | set(re.findall(r"`(--json)`", text))
-        assert listed == {option for p in command.params for option in p.opts if option.startswith("--")} - {"--help"}
+        assert f"```{{command-options}} {name}\n" in section(PAGE, name)
+        listed = command_tables.rows(name, "option")
+        options = {option for p in command.params for option in p.opts if option.startswith("--")}
+        assert {re.match(r"--[a-z-]+", how)[0] for how, _ in listed} == options
+        for how, what in (*listed, *command_tables.rows(name, "argument")):
+            assert re.match(r"[A-Z].*\.( \[.*\])?$", what), (name, how, what)  # a sentence, and what click says of it
 
 
 # --- versions -------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from docutils.parsers.rst import Directive
 
 from nearfield import cli
 
+_BRACES = str.maketrans({"{": None, "}": None})
 _CODE = re.compile(r"`([^`]+)`|(?<![\w-])(--[a-z][a-z-]*)")
 
 
@@ -32,7 +33,7 @@ def usage(name: str) -> str:
     """How a command is called, in one line."""
     command = commands()[name]
     context = _context(name, command)
-    return f"nearfield {name} " + " ".join(command.collect_usage_pieces(context))
+    return f"nearfield {name} " + " ".join(command.collect_usage_pieces(context)).translate(_BRACES)
 
 
 def rows(name: str, kind: str) -> list[tuple[str, str]]:
@@ -41,7 +42,12 @@ def rows(name: str, kind: str) -> list[tuple[str, str]]:
     context = _context(name, command)
     own = [parameter for parameter in command.params if parameter.param_type_name == kind]
     records = [parameter.get_help_record(context) for parameter in own]
-    return [(record[0], " ".join(record[1].split())) for record in records if record is not None]
+    return [(_plain(record[0]), " ".join(record[1].split())) for record in records if record is not None]
+
+
+def _plain(how: str) -> str:
+    """How something is written, without the type that follows the names of arguments."""
+    return re.sub(r"(?<=\w) <\w+>$|(?<=\]) <\w+>$", "", how)
 
 
 def _context(name: str, command: Any) -> Any:
