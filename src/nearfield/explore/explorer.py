@@ -110,17 +110,18 @@ class Explorer:
             told = [{"row": number} for number in self.rows.numbers(which).tolist()]
             rest = None
         else:
-            beside = {name: value for name, value in given.items() if name in self.model._family.given}
-            found = self.model.explain(X, _NEIGHBOURS, **beside)
+            counted = {name: value for name, value in given.items() if name in self.model._family.given}
+            found = self.model.explain(X, _NEIGHBOURS, **counted)
             there = found.neighbours[0] >= 0
             parts = (part[0][there].tolist() for part in (found.neighbours, found.weights, found.changes))
             told = [dict(zip(("row", "weight", "change"), own, strict=True)) for own in zip(*parts, strict=True)]
             which, rest = self.rows.of_numbers(found.neighbours[0][there]), float(found.rest[0])
-        features, targets = self.rows.at(which)
+        features, targets, beside = self.rows.at(which)
         first = first_number(self.model)
         for place, own in enumerate(told):
             own["row"] += first
-            own |= {"target": self.kind.shown_target(targets[place]), **self._values(features[place])}
+            own |= {"target": self.kind.shown_target(targets[place]), "given": self.kind.given_at(beside, place)}
+            own |= self._values(features[place])
         return self._plain({"rows": told, "rest": rest})
 
     # --- rows -------------------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ class Explorer:
         """A training row by its place among those that were drawn."""
         number = int(self.rows.numbers(self.rows.observations[place : place + 1])[0])
         own = self._values(self._features[place])
-        return {"row": number + first_number(self.model), "given": self.kind.given_at(place), **own}
+        return {"row": number + first_number(self.model), "given": self.kind.given_at(self.rows.given, place), **own}
 
     def _values(self, features: np.ndarray) -> dict[str, Any]:
         """Values of a row with features (m,): as the page sends them, and for people to read."""
@@ -176,7 +177,8 @@ class Explorer:
             labels = [field.shown(value) for value in values.tolist()]
         X = np.repeat(features, len(values), axis=0)
         X[:, own] = written
-        told = {"column": field.name, "values": values, "labels": labels, "at": at, "ordered": not field.levelled}
+        ordered = not field.levelled and rule.kind != "flag"
+        told = {"column": field.name, "values": values, "labels": labels, "at": at, "ordered": ordered}
         return {**told, "date": rule.kind == "date", "features": X}
 
     def _by_effect(self) -> list[str]:

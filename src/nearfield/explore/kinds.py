@@ -24,8 +24,9 @@ from nearfield.wild import told_noise
 NARROW, WIDE = 0.5, 0.9
 """Probabilities of the intervals that are shown."""
 
-_TAIL = 0.005  # beyond which a density is not drawn
-_CURVE = 161  # points of a density
+_TAIL = 0.005  # beyond which training targets, and a density of which one sees more, are not drawn
+_FAR_TAIL = 1e-4  # beyond which no density is
+_CURVE = 141  # points of a density
 _BINS = 30  # of the training targets
 _BARS = 60  # of counts, at most
 _LISTED_CLASSES = 30
@@ -77,7 +78,8 @@ class Kind:
     def described(self) -> dict[str, Any]:
         """What the page has to know of the target."""
         given = [{"name": one.name, "label": one.label, "value": one.value, "whole": one.whole} for one in self.asked()]
-        return {"names": self.names, "title": ", ".join(self.names), "given": given, "bars": self.bars}
+        title = ", ".join(self.names)
+        return {"names": self.names, "title": title, "choice": 0, "given": given, "bars": self.bars}
 
     def asked(self) -> list[Beside]:
         """What is asked for beside the columns."""
@@ -88,8 +90,8 @@ class Kind:
         told = given if isinstance(given, Mapping) else {}
         return {one.name: one.read(told.get(one.name)) for one in self.asked()}
 
-    def given_at(self, place: int) -> dict[str, float]:
-        """What a training row had of that."""
+    def given_at(self, given: Mapping[str, np.ndarray], place: int) -> dict[str, float]:
+        """What a training row had of that, of what several rows had (b,)."""
         return {one.name: one.value for one in self.asked()}
 
     def predicted(self, X: Features, given: Mapping[str, float], choice: int) -> dict[str, Any]:
@@ -142,11 +144,17 @@ class Numbers(Kind):
             f"{one['name']}: {short(one['mean'])} on average, with {100 * WIDE:.0f} % probability between "
             f"{short(one['wide'][0])} and {short(one['wide'][1])}."
         )
-        first, last = (float(np.ravel(dist.ppf(q))[choice]) for q in (_TAIL, 1 - _TAIL))
-        x = np.linspace(first, last, _CURVE)
-        shape = (_CURVE, *(1,) * (np.ndim(mean)))
-        density = np.asarray(dist.pdf(x.reshape(shape))).reshape(_CURVE, -1)[:, choice]
-        return {"says": says, "targets": rows, "density": {"x": x, "y": density}}
+        x, near = self._points(dist, choice)
+        shape = (len(x), *(1,) * (np.ndim(mean)))
+        density = np.asarray(dist.pdf(x.reshape(shape))).reshape(len(x), -1)[:, choice]
+        return {"says": says, "targets": rows, "density": {"x": x, "y": density, "near": near}}
+
+    def _points(self, dist: Any, choice: int) -> tuple[np.ndarray, tuple[float, float]]:
+        """Where a density is drawn, and the ends of most of it."""
+        tails = (_FAR_TAIL, _TAIL, 1 - _TAIL, 1 - _FAR_TAIL)
+        a, low, high, b = (float(np.ravel(dist.ppf(q))[choice]) for q in tails)
+        x = [np.linspace(a, low, _CURVE // 7), np.linspace(low, high, _CURVE), np.linspace(high, b, _CURVE // 7)]
+        return np.unique(np.concatenate(x)), (low, high)
 
     def curve(self, X: Features, given: Mapping[str, float], choice: int) -> Curve:
         dist = self._distribution(X, given)
@@ -174,8 +182,8 @@ class Counts(Kind):
                 found.append(Beside(*(whole if told.whole else share)))
         return found
 
-    def given_at(self, place: int) -> dict[str, float]:
-        own = {one: float(self._given[one.name][place]) for one in self.asked()}
+    def given_at(self, given: Mapping[str, np.ndarray], place: int) -> dict[str, float]:
+        own = {one: float(given[one.name][place]) for one in self.asked()}
         return {one.name: float(round(value)) if one.whole else float(f"{value:.6g}") for one, value in own.items()}
 
     def predicted(self, X: Features, given: Mapping[str, float], choice: int) -> dict[str, Any]:
@@ -201,7 +209,7 @@ class Counts(Kind):
 class Classes(Kind):
     """One of two or more classes."""
 
-    bars = "two standard deviations of the latent function to each side"
+    bars = "the probability with the latent function two standard deviations lower, and higher"
 
     def __init__(self, model: Any, targets: np.ndarray, given: Mapping[str, np.ndarray]) -> None:
         super().__init__(model, targets, given)
@@ -217,7 +225,8 @@ class Classes(Kind):
     def described(self) -> dict[str, Any]:
         some = "" if self._errors is None else f", as {len(self._errors.values):,} left-out rows tell it"
         told = f"The set holds the right class with a probability of {100 * WIDE:.0f} %{some}."
-        return {**super().described(), "title": self._title, "set": told, "shares": self.model.class_shares_}
+        choice = 1 if len(self.names) == 2 else int(self.model.class_shares_.argmax())
+        return {**super().described(), "title": self._title, "choice": choice, "set": told}
 
     def predicted(self, X: Features, given: Mapping[str, float], choice: int) -> dict[str, Any]:
         p, inside = self.model.predict_proba(X)[0], self._inside(X)

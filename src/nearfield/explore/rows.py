@@ -19,10 +19,10 @@ class TrainingRows:
     Of a model that is mapped from its file, no others are read.
     """
 
-    def __init__(self, model: Any, most: int = _DRAWN, seed: int = 0) -> None:
-        self._model = model
+    def __init__(self, model: Any) -> None:
+        self._model, most = model, _DRAWN
         n = model._fit.predictor.rows.observations.row.size
-        drawn = np.arange(n) if n <= most else np.random.default_rng(seed).choice(n, most, replace=False)
+        drawn = np.arange(n) if n <= most else np.random.default_rng(0).choice(n, most, replace=False)
         self.observations = np.sort(drawn)
         self.inputs, self.features = self._inputs(self.observations)
         self.targets, self.given = self._observed(self.observations)
@@ -74,6 +74,6 @@ class TrainingRows:
         row = fit.predictor.rows.observations.row
         return np.array([int((row == one).argmax()) for one in ids[:most].tolist() if one >= 0], dtype=np.int64)
 
-    def at(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Features (b, m) and targets of these."""
-        return self._inputs(observations)[1], self._observed(observations)[0]
+    def at(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Features (b, m), targets, and what was given beside them."""
+        return self._inputs(observations)[1], *self._observed(observations)

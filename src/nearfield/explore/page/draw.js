@@ -30,8 +30,23 @@ function nice(low, high, most) {
   return found;
 }
 
-function isoOf(days) {
-  return new Date(Math.round(days * 864e5)).toISOString().slice(0, 10);
+function isoOf(days, digits = 10) {
+  return new Date(Math.round(days * 864e5)).toISOString().slice(0, digits);
+}
+
+// Ticks of numbers or of days since 1970: values with labels, at most so many.
+function ticks(low, high, most, date) {
+  const months = [1, 2, 3, 6, 12, 24, 60, 120, 240].find((step) => (high - low) / (30.4 * step) <= most);
+  if (!date || !months || high - low < 60) {
+    return nice(low, high, most).map((value) => [value, date ? isoOf(value) : short(value)]);
+  }
+  const found = [];
+  const first = new Date(low * 864e5).getUTCFullYear();
+  for (let month = 0; Date.UTC(first, month) / 864e5 <= high; month += months) {
+    const value = Date.UTC(first, month) / 864e5;
+    if (value >= low) found.push([value, isoOf(value, 7)]);
+  }
+  return found;
 }
 
 class Drawing {
@@ -66,8 +81,8 @@ class Drawing {
     const { left, right, bottom } = this.box;
     this.put("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom });
     let last = -1e9;
-    for (const value of nice(low, high, Math.max(2, Math.floor((right - left) / (date ? 95 : 62))))) {
-      const [x, label] = [this.x(value), date ? isoOf(value) : short(value)];
+    for (const [value, label] of ticks(low, high, Math.max(4, Math.floor((right - left) / 50)), date)) {
+      const x = this.x(value);
       const half = 3.4 * label.length;
       if (x - half < last || x < left - 1 || x > right + 1) continue;
       this.put("line", { class: "axis", x1: x, x2: x, y1: bottom, y2: bottom + 4 });
@@ -115,9 +130,9 @@ function ranged(...values) {
 }
 
 // The density (x, y) of a number with its intervals, before the training targets where these set the axis.
-export function density(place, { x, y }, own, targets, name, zoomed) {
+export function density(place, { x, y, near }, own, targets, name, zoomed) {
   const [low, high] = zoomed
-    ? ranged(x[0], x[x.length - 1])
+    ? ranged(...near)
     : ranged(targets.edges[0], targets.edges[targets.edges.length - 1], ...own.wide);
   const told = `${name} is ${short(own.mean)} on average, between ${short(own.narrow[0])} and ${short(own.narrow[1])} ` +
     `with 50 % probability, and between ${short(own.wide[0])} and ${short(own.wide[1])} with 90 %.`;

@@ -26,6 +26,7 @@ let asking = false, again = false;
 
 async function refresh() {
   again = true;
+  delete document.body.dataset.settled;
   if (asking) return;
   asking = true;
   try {
@@ -33,6 +34,7 @@ async function refresh() {
       again = false;
       await answers();
     }
+    document.body.dataset.settled = "true"; // what is shown is that of the form
   } finally {
     asking = false;
   }
@@ -50,7 +52,6 @@ async function answers() {
     showEffects();
     if (again) return;
     showRows(await ask("neighbours", content));
-    document.body.dataset.settled = JSON.stringify(content.values);
   } catch (problem) {
     showProblem(problem);
   }
@@ -127,7 +128,7 @@ function classTable(found) {
   }
   const heads = ["class", "probability", "", "90 % set"].map((text) =>
     text ? element("th", { scope: "col" }, text) : element("td", { "aria-hidden": "true" }));
-  const made = element("table", { class: "classes" }, element("caption", { class: "soft" }, "Probabilities of the classes"),
+  const made = element("table", { class: "classes" }, element("caption", { class: "unseen" }, "Probabilities of the classes"),
     element("thead", {}, element("tr", {}, ...heads)), body);
   const rest = found.others > 1e-9 ? element("p", { class: "soft" }, `All other classes: ${found.others.toFixed(3)}.`) : "";
   return element("div", {}, made, rest);
@@ -137,7 +138,7 @@ function table(caption, heads, rows) {
   const head = heads.map((text) => (text ? element("th", { scope: "col" }, text) : element("td")));
   const body = rows.map(([first, ...rest]) =>
     element("tr", {}, element("th", { scope: "row" }, first), ...rest.map((cell) => element("td", {}, cell))));
-  return element("table", {}, element("caption", { class: "soft" }, caption),
+  return element("table", {}, element("caption", { class: "unseen" }, caption),
     element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
 }
 
@@ -174,12 +175,12 @@ function buildChoices() {
   $("choose").hidden = !many;
   $("choice-label").textContent = model.kind === "label" ? "Class of the effects" : "Target";
   model.target.names.forEach((name, i) => $("choice").append(element("option", { value: i }, name)));
-  $("choice").addEventListener("input", () => {
+  $("choice").addEventListener("change", () => {
     page.choice = Number($("choice").value);
     refresh();
   });
   $("scale-of").hidden = !["number", "numbers"].includes(model.kind);
-  $("scale").addEventListener("input", drawDistribution);
+  $("scale").addEventListener("change", drawDistribution);
   $("effects-about").textContent = "The prediction as that column varies and all others stay as chosen. Error bars: " +
     `${model.target.bars}. The columns that move usual predictions most are shown first.`;
   $("shown").hidden = model.columns.length < 2;
@@ -205,10 +206,11 @@ function showRows({ rows, rest }) {
   const names = model.columns.map((column) => column.name);
   const targets = model.kind === "numbers" ? model.target.names : [model.target.title];
   const measures = model.weights ? ["weight", "change without it"] : [];
-  const heads = ["row", ...measures, ...targets, ...names, "take it"];
+  const given = model.kind === "count" ? model.target.given.map((one) => one.name) : [];
+  const heads = ["row", ...measures, ...targets, ...given, ...names, "take it"];
   const made = table("Training rows", heads, rows.map((row) => [
     String(row.row), ...(model.weights ? [short(row.weight), short(row.change)] : []), ...row.target,
-    ...names.map((name) => row.shown[name]), "",
+    ...given.map((name) => short(row.given[name])), ...names.map((name) => row.shown[name]), "",
   ]));
   made.querySelectorAll("tbody tr").forEach((line, i) => {
     const button = element("button", { type: "button", "aria-label": `Take the values of row ${rows[i].row}` }, "take");
@@ -218,8 +220,12 @@ function showRows({ rows, rest }) {
   $("near").replaceChildren(made);
   $("near-about").textContent = model.weights
     ? "Those whose absence would change the prediction most: the weight of their target in it, and the change without " +
-      `them. ${short(rest)} of 1 is the weight of the overall mean.`
+      `them. The overall mean has ${short(Math.round(1000 * rest) / 1000)} of 1.` + explained()
     : "Those nearest to it as the model sees distances. Of several targets no weights are told.";
+}
+
+function explained() {
+  return page.model.kind === "label" ? " It is the probability of the most probable class that changes." : "";
 }
 
 // --- the beginning --------------------------------------------------------------------------------------------------
@@ -242,7 +248,7 @@ async function begin() {
   $("about").textContent = model.model;
   $("version").textContent = `nearfield ${model.version}`;
   page.shown = [...model.effects];
-  page.choice = model.kind === "label" ? model.target.names.length - 1 : 0;
+  page.choice = model.target.choice;
   page.form = new Form(model.columns, model.ranked, model.target.given, refresh);
   buildChoices();
   $("choice").value = page.choice;

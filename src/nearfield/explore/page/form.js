@@ -92,7 +92,7 @@ export class Form {
       for (const level of column.levels) part.input.append(element("option", { value: level }, level));
       line.append(part.input);
     }
-    part.input.addEventListener("input", () => this.changed());
+    part.input.addEventListener(column.free ? "input" : "change", () => this.changed());
     part.get = () => (part.input.value === "" ? null : part.input.value);
     part.set = (value) => this.choose(part.input, value);
   }
@@ -101,7 +101,7 @@ export class Form {
     part.input = element("select", { id: part.id });
     for (const value of ["false", "true"]) part.input.append(element("option", { value }, value));
     if (part.column.missing) part.input.append(element("option", { value: "" }, "(missing)"));
-    part.input.addEventListener("input", () => this.changed());
+    part.input.addEventListener("change", () => this.changed());
     line.append(part.input);
     part.get = () => (part.input.value === "" ? null : part.input.value === "true");
     part.set = (value) => this.choose(part.input, value === null ? null : String(value));
