@@ -53,7 +53,7 @@ def main() -> None:
             done = "return document.body.dataset.settled"
             WebDriverWait(driver, 60).until(lambda one: one.execute_script(done) == "true")
             height = driver.execute_script("return document.documentElement.scrollHeight")
-            clip = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 0.75}
+            clip = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 0.62}
             asked = {"format": "png", "captureBeyondViewport": True, "clip": clip}
             shot = driver.execute_cdp_cmd("Page.captureScreenshot", asked)
             OUT.write_bytes(base64.b64decode(shot["data"]))
