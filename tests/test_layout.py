@@ -86,6 +86,7 @@ TABULAR |= {
     "reading",
     "cli",
     "cli_page",
+    "cli_explore",
     "cli_report",
     "cli_table_report",
     "cli_saved",

@@ -1,4 +1,4 @@
-"""The command line: `nearfield fit`, `predict`, `evaluate`, `forget`, `info` and `report`, on CSV and Parquet files.
+"""The command line: `nearfield fit`, `predict`, `evaluate`, `forget`, `info`, `report`, `explore`, on CSV and Parquet.
 
 Every default of the model lives in its estimator; an option that is not given is not passed on. Mistakes in the input
 are one line on standard error and exit code 2; anything unexpected is one line and exit code 1. Files appear whole or
@@ -38,6 +38,7 @@ from nearfield.cli_arguments import (
     user_errors,
 )
 from nearfield.cli_cluster import fitting_on
+from nearfield.cli_explore import explore
 from nearfield.cli_large import fit_files, is_large
 from nearfield.cli_noise import NoiseVariance, noise_of, none_known
 from nearfield.cli_options import TABLES, Dates, Decimal, Encoding, ModelFile, Na, OddCells, Sep, TableFile, dialect_of
@@ -465,6 +466,7 @@ def info(model: ModelFile, as_json: AsJson = False) -> None:
 
 
 app.command()(report)
+app.command()(explore)
 
 
 # ------------------------------------------------------------------------------------------------------ model

@@ -98,8 +98,10 @@ class ExplainedPredictions(GPEstimator):
 
     def _first_numbers(self) -> np.ndarray:
         """Numbers (n,) of the first given row that each row of the fit stands for."""
-        row = self._fit.predictor.rows.observations.row[self._places]
-        return np.asarray(self._row_numbers()[0][np.unique(row, return_index=True)[1]])
+        rows = self._fit.predictor.rows
+        found = np.empty(len(rows), dtype=np.int64)
+        found[rows.observations.row[self._places][::-1]] = self._row_numbers()[0][::-1]  # the first stays
+        return found
 
 
 def _explained_value(deleted: Deleted, values: Values, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

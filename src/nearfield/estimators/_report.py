@@ -1,4 +1,4 @@
-"""Pages about a model: `report`, `report_data`, and what notebooks show."""
+"""Pages about a model: `report`, `report_data`, `explore`, and what notebooks show."""
 
 from __future__ import annotations
 
@@ -74,6 +74,20 @@ class Reporting:
             The numbers behind the page, as JSON has them.
         """
         return report_data(self, X, y, compare=compare, name=name, **given)
+
+    def explore(self, *, port: int = 0, browser: bool = True, name: str = "") -> None:
+        """Open a page on this computer to play with the fitted model, until interrupted (Ctrl-C).
+
+        See docs/guide/explore.md.
+
+        port : of 127.0.0.1, where the page is; 0: any that is free. browser : whether to open it in a browser.
+        name : title of the page, by default that of the target.
+
+        The page shows training rows; only this computer can reach it.
+        """
+        from nearfield.explore import Explorer, Page, serve  # with a server, which few need
+
+        serve(Page(Explorer(self, name), port), browser)
 
     # --- notebooks --------------------------------------------------------------------------------------------------
 
