@@ -231,9 +231,9 @@ def test_scaling_with_weights_equals_repeated_rows():
 def test_a_summary_says_where_the_plain_predictive_was_kept():
     rows = left_out_rows(kind="rough")
     asked, not_asked = (RegressionCalibrator(RegressionHead(), calibrated, 1e-4, 1.0) for calibrated in (True, False))
-    assert "plain predictive" in asked.describe(rows, RegressionHead())
-    assert "plain predictive" not in asked.describe(rows, asked.fit(rows))
-    assert "plain predictive" not in not_asked.describe(rows, not_asked.fit(rows))
+    assert "those of the trained model" in asked.remark(RegressionHead())
+    assert asked.remark(asked.fit(rows)) == ""
+    assert not_asked.remark(not_asked.fit(rows)) == ""
 
 
 def test_robust_scaling_does_not_move_for_outliers():

@@ -83,7 +83,7 @@ def test_left_out_moments_are_those_of_the_rows_that_may_be_seen(kind, way):
         np.testing.assert_allclose(found.mean[i], mean[0], atol=1e-7)
         np.testing.assert_allclose(found.variance[i], np.diag(spread[0]), atol=1e-7)
     assert bool(blind) == ("past" in way)  # the first rows see nothing: the prior
-    assert "rows are left out with" in str(model.summary_)
+    assert "Rows are left out with" in str(model.summary_)
     assert len(model.loo_[0]) == N
 
 

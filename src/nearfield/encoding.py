@@ -38,6 +38,7 @@ from nearfield._threads import in_threads
 from nearfield.column_values import MISSING, Coded, TableError, TableWarning
 from nearfield.columns import ArrayColumns, Columns, FrameColumns, check_names, is_arrow, is_frame
 from nearfield.elsewhere import TableElsewhere
+from nearfield.progress import HIDDEN, Bars
 from nearfield.rules import Rule, cycles_of, means_of
 from nearfield.validation import check_choice, column_numbers, nearest_name
 
@@ -150,7 +151,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return [rule.name for rule in self.rules_ if rule.kind != "unused"]
 
     def learn(
-        self, columns: Columns, target: np.ndarray | None = None, counted: np.ndarray | None = None
+        self,
+        columns: Columns,
+        target: np.ndarray | None = None,
+        counted: np.ndarray | None = None,
+        bars: Bars = HIDDEN,
     ) -> np.ndarray:
         """Learn from columns, and the features (n, m) that they become.
 
@@ -166,7 +171,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if target is None:
             target = np.zeros((len(columns), 0))
         counted = np.ones(target.shape) if counted is None else counted
-        found = [columns.kept(*self._learned(columns, name, name in chosen, target, counted)) for name in columns.names]
+        found = [
+            columns.kept(*self._learned(columns, name, name in chosen, target, counted))
+            for name in bars.each("encoding", columns.names)
+        ]
         self.rules_ = tuple(rule for rule, _ in found)
         _warn_of_unused([rule.name for rule, values in found if rule.kind == "unused" and values is None], "no value")
         _warn_of_unused(

@@ -23,6 +23,7 @@ from nearfield.families import FAMILIES, Family, Observations, names_for
 from nearfield.fitting import Fit
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
+from nearfield.progress import Bars
 from nearfield.validation import check_choice, those
 
 _LEAST = 1e-300  # probability, before its logarithm is taken
@@ -304,7 +305,7 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (n, K) of the classes, in the order of `classes_`; rows sum to one."""
         X = self._inputs(X)
-        predicted, _ = self._fit.predictor.predict(X, self._fit.inputs)
+        predicted, _ = self._fit.predictor.predict(X, self._fit.inputs, bars=Bars(self.verbose))
         return np.asarray(predicted.p)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:

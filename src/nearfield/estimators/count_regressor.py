@@ -23,6 +23,7 @@ from nearfield.estimators.regressor import LeftOutPredictions
 from nearfield.families import FAMILIES, Family, Observations, Observed, names_for
 from nearfield.fitting import Fit
 from nearfield.moments import Moments
+from nearfield.progress import Bars
 from nearfield.validation import check_choice, refuse_missing_target, those
 
 
@@ -309,7 +310,7 @@ class GPCountRegressor(RegressorMixin, JointCounts, ExplainedPredictions, Suppor
         told = self._given_again(exposure, trials)
         X = self._inputs(X)
         given = self._family.given_arrays(len(X), **told)
-        predicted, _ = self._fit.predictor.predict(X, self._fit.inputs)
+        predicted, _ = self._fit.predictor.predict(X, self._fit.inputs, bars=Bars(self.verbose))
         return self._distribution(predicted, given)
 
     def explain(self, X: Any, n_neighbours: int = 5, *, exposure: Any = None, trials: Any = None) -> Explanation:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from nearfield.colours import BLUE, GREY, ORANGE
 from nearfield.columns import Features
 from nearfield.diagnostics import left_out
 from nearfield.diagnostics.effects import Effect, effect
@@ -14,7 +15,7 @@ from nearfield.diagnostics.neighbours import scores_by_k
 from nearfield.diagnostics.predicted import target_names
 from nearfield.diagnostics.slices import used_columns
 from nearfield.encoding import columns_of
-from nearfield.plots._common import BLUE, GREY, ORANGE, axes
+from nearfield.plots._common import axes
 from nearfield.validation import column_numbers, is_int
 
 _ROWS = 50

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from nearfield.colours import BLUE, DIVERGING, GREY, SEQUENTIAL, SPREAD
 from nearfield.diagnostics import left_out
 from nearfield.diagnostics.places import Grid, Variogram, ground_aspect, map_columns, map_grid, variogram
 from nearfield.diagnostics.predicted import target_names
-from nearfield.plots._common import BLUE, DIVERGING, GREY, SEQUENTIAL, SPREAD, axes
+from nearfield.plots._common import axes
 from nearfield.validation import check_choice
 
 WHAT = ("mean", "std", "residual")

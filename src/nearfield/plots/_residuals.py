@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from nearfield.colours import BLUE, GREY, ORANGE
 from nearfield.diagnostics import Predicted
 from nearfield.diagnostics.residuals import Off, by_values
 from nearfield.diagnostics.slices import column_values, level_name, used_columns
-from nearfield.plots._common import BLUE, GREY, ORANGE, axes, one_target, shown_rows
+from nearfield.plots._common import axes, one_target, shown_rows
 from nearfield.validation import column_numbers
 
 _MOST_POINTS = 3000
