@@ -153,9 +153,9 @@ def test_dear_numbers_of_neighbours_are_tried_only_while_more_are_better(monkeyp
     sweeps, heads = [], []
     sweep, fit = Sweeper.left_out, RegressionCalibrator.fit
 
-    def counting_sweep(self, which, ks, covariance=False):
+    def counting_sweep(self, which, ks, *given):
         sweeps.append(ks.tolist())
-        return sweep(self, which, ks, covariance)
+        return sweep(self, which, ks, *given)
 
     def counting_fit(self, rows):
         heads.append(int(rows.ks[0]))

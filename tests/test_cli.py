@@ -186,7 +186,7 @@ def test_info_names_the_columns(files: Files, run: Run) -> None:
     assert found["noise_std"] == model.noise_std_
     assert (found["task"], found["likelihood"]) == ("regression", "gaussian")
     text = run("info", files.model).out
-    for name in [*features, str(found["k"]), found["kernel"]]:
+    for name in [*features, f"{found['k']}", "rows behind a prediction"]:
         assert name in text
 
 

@@ -445,7 +445,7 @@ def test_the_command_line(tmp_path, capsys, drop):
     assert main(["fit", str(tmp_path / "t.csv"), "--target", "y", "--out", out, *options]) == 0
     said = capsys.readouterr().out
     assert (
-        "rows are left out with all rows that are not earlier, of 60 times, and with all rows within a buffer" in said
+        "Rows are left out with all rows that are not earlier, of 60 times, and with all rows within a buffer" in said
     )
     model = GPRegressor.load(out)
     assert (model.leave_out, model.buffer) == ("past", {"a": 0.2, "b": 0.3})

@@ -1,7 +1,8 @@
-"""The colours of all figures, in reports, plots and pages: told apart by people who see no red or green.
+"""The colours of all figures, in reports, plots and pages: told apart by people who see no red or no green.
 
-Okabe and Ito's, with more contrast where they stand on white. A role has the same colour everywhere, one on white and
-a lighter one on black.
+Near those of Okabe and Ito, with more contrast to the ground and to each other. A role has the same colour everywhere,
+one on white and a lighter one on black. What is expected is grey, and dashed or a band, so that it is told by more
+than its colour.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ class Colour(NamedTuple):
 
 ROLES = {
     "one": Colour("#0072b2", "#56b4e9"),  # the model
-    "two": Colour("#c24e00", "#f0894a"),  # what draws attention
+    "two": Colour("#b84300", "#f0894a"),  # what draws attention
     "three": Colour("#00785a", "#2fc49a"),
-    "four": Colour("#9b4f86", "#d79ac3"),
-    "five": Colour("#8a6d00", "#d9bd3c"),
-    "six": Colour("#2f7fa8", "#8cc6e0"),
-    "seven": Colour("#6b6b6b", "#b5b5b5"),
-    "eight": Colour("#4b4fa6", "#a0a4f0"),
+    "four": Colour("#a8327f", "#d79ac3"),
+    "five": Colour("#a88400", "#f0e05a"),
+    "six": Colour("#4294c2", "#a9dcf2"),
+    "seven": Colour("#3f3f3f", "#d9d9d9"),
+    "eight": Colour("#2c2a7d", "#7a7ae0"),
     "ref": Colour("#6e7781", "#98a2ac"),  # what is expected, or what others do
 }
 

@@ -63,7 +63,8 @@ class Summary:
             self._training(),
             self._recoveries(),
             self._neighbours(),
-            "those that are least like it count less, so that predictions do not jump" * bool(self.neighbourhoods),
+            "those that are least like it count less, so that predictions do not jump"
+            * (bool(self.neighbourhoods) and not self.k_reason.startswith(EVERY_ROW)),
             self.smoothness if self.steps else "",
             self.bent if self.steps else "",
             self.axes,

@@ -67,7 +67,7 @@ class LeftOutResidualDisplay:
         rule, ticks = encoder.rules_[number], None
         if rule.kind == "text":
             ticks = {level: level_name(rule, level) for level in np.unique(values).astype(int).tolist()}
-        return cls._of(rows, np.where(missing, np.nan, values), rule.name, name, ticks, ax)
+        return cls._of(rows, np.where(missing, np.nan, values), rule.label, name, ticks, ax)
 
     @classmethod
     def from_predictions(
