@@ -27,7 +27,8 @@ from _data import load
 
 from nearfield import GPClassifier, GPRegressor, TrainingRowsWarning
 from nearfield.cli_saved import SavedModel
-from nearfield.report import data, html
+from nearfield.report import data
+from nearfield.report.html import html
 
 RUNS = 2
 PARTS = ("left_out", "importance", "evaluation", "effects", "training", "table", "maps")
@@ -83,7 +84,7 @@ def told(path: Path, page: Path, spent: dict[str, float]) -> None:
     with timed_parts(spent):
         spent["opening"], model = clocked(lambda: opened(path))
         found = data.report_data(model)
-        spent["page"], text = clocked(lambda: html.html(found))
+        spent["page"], text = clocked(lambda: html(found))
     page.write_text(text)
 
 

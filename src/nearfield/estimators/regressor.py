@@ -69,7 +69,7 @@ class GPRegressor(RegressorMixin, NumberPredictions, GradientMixin, ExplainedPre
     checkpoint : path of a file to resume training from after a crash; removed when training has ended.
     cache : folder in which a table in files is kept while it is fitted. One that is named stays, and an interrupted fit
         goes on from there; None: files without a name among temporary ones.
-    verbose : progress bar; None shows it on terminals only.
+    verbose : progress bars of what takes longer than a moment; None shows them on terminals only.
     random_state : int, RandomState instance or None. The same int gives the same bits.
     warp : whether columns of numbers may be bent, each towards its ranks as left-out rows prefer: True, False, a list
         of the columns that may (names or numbers), or a mapping such as {"age": False} for those that differ.
