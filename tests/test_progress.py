@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 from estimator_data import quick, small
+from tqdm import tqdm
 
 from nearfield import GPRegressor, progress
 from nearfield.progress import Bars
@@ -25,7 +26,7 @@ def shown(monkeypatch):
     monkeypatch.setattr(progress, "_DELAY", 0.0)
     monkeypatch.setattr(progress, "_EVERY", 0.0)
     terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "tqdm", partial(tqdm, file=terminal))
     return terminal
 
 
@@ -57,16 +58,17 @@ def test_work_that_fails_does_not(shown):
     assert pictures(shown)["failing"][-1] == 25
 
 
-@pytest.mark.parametrize(
-    ("rows", "settings"), [(3200, {"max_steps": 200, "refresh_every": 10, "k": "auto"}), (300, {})]
-)
-def test_every_bar_of_a_fit_ends_at_100(shown, rows, settings):
-    X, y = small(rows)
-    model = GPRegressor(random_state=0, metric="plain", **settings).fit(X, np.sin(y))
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_every_bar_of_a_fit_ends_at_100(shown, in_batches, monkeypatch):
+    X, y = small(400)
+    if in_batches:  # as if there were many rows
+        monkeypatch.setattr("nearfield.fitting.EXACT_ROWS", 100)
+        monkeypatch.setattr("nearfield.sweep.MOST_WHOLE", 100)
+    model = GPRegressor(random_state=0, metric="plain", continuous=False, refresh_every=5).fit(X, np.sin(y))
     assert model.summary_.steps < model.summary_.most_steps  # it settled
     found = pictures(shown)
     assert "training" in found
-    assert any(what.startswith(("choosing k", "calibrating")) for what in found)
+    assert any(what.startswith("choosing k, up to ") for what in found)
     for what, shares in found.items():
         assert shares == sorted(shares), what
         assert shares[-1] == 100, what
@@ -83,6 +85,7 @@ def test_nothing_is_shown_of_what_is_brief_or_where_nobody_looks(shown, monkeypa
     quick(verbose=True).fit(X, y).predict(X)
     assert shown.getvalue() == ""
     monkeypatch.setattr(progress, "_DELAY", 0.0)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())  # a file, or a pipe
+    file = io.StringIO()  # or a pipe
+    monkeypatch.setattr(progress, "tqdm", partial(tqdm, file=file))
     quick().fit(X, y).predict(X)
-    assert sys.stderr.getvalue() == ""
+    assert file.getvalue() == ""
