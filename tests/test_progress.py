@@ -60,7 +60,7 @@ def test_work_that_fails_does_not(shown):
 
 @pytest.mark.parametrize("in_batches", [False, True])
 def test_every_bar_of_a_fit_ends_at_100(shown, in_batches, monkeypatch):
-    X, y = small(400)
+    X, y = small(250)
     if in_batches:  # as if there were many rows
         monkeypatch.setattr("nearfield.fitting.EXACT_ROWS", 100)
         monkeypatch.setattr("nearfield.sweep.MOST_WHOLE", 100)
@@ -68,7 +68,7 @@ def test_every_bar_of_a_fit_ends_at_100(shown, in_batches, monkeypatch):
     assert model.summary_.steps < model.summary_.most_steps  # it settled
     found = pictures(shown)
     assert "training" in found
-    assert any(what.startswith("choosing k, up to ") for what in found)
+    assert any(what.startswith("choosing k, up to " if in_batches else "calibrating") for what in found)
     for what, shares in found.items():
         assert shares == sorted(shares), what
         assert shares[-1] == 100, what

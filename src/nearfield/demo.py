@@ -30,7 +30,7 @@ def main() -> None:
         "A robot arm with 8 joints: predict a distance of its hand, measured with noise that varies over the workspace."
     )
     model = _show("robot arm", X, y, n_test=1000)
-    print("\nWhich joints matter (1 / length scale):")
+    print("\nWhich joints matter most, by how short a turn changes the distance:")
     relevance = dict(zip(JOINT_NAMES, model.feature_relevance_.values(), strict=True))
     for name, value in sorted(relevance.items(), key=lambda item: -item[1]):
         print(f"  {name:8} {value:6.3f}  {'#' * round(40 * value / max(relevance.values()))}")
