@@ -70,12 +70,10 @@ class Maps:
     def _sill_line(self) -> str:
         """That the sill means nothing, for the summary, where the kernel's variance is far above the target's."""
         model = self._fit.predictor.model
-        if model.family.kind != "number" or not model.scale2[0] > FAR_SILL:
+        if self._chart is None or model.family.kind != "number" or not model.scale2[0] > FAR_SILL:
             return ""
-        within = ""
-        if self._chart is not None:
-            lag = largest_lag(self._fit.inputs, self._fit.predictor.rows.inputs)
-            within = f" (at the largest lag, {lag:.4g}, it is {self.variogram([lag])[0]:.4g})"
+        lag = largest_lag(self._fit.inputs, self._fit.predictor.rows.inputs)
+        within = f" (at the largest lag, {lag:.4g}, it is {self.variogram([lag])[0]:.4g})"
         return (
             "the target changes over distances longer than the rows reach, so that the sill, kernel_scale_ squared, "
             f"is {model.scale2[0]:.3g} times the variance of the target and means little: read the variogram at lags "
