@@ -73,6 +73,7 @@ def test_every_bar_of_a_fit_ends_at_100(shown, in_batches, monkeypatch):
         assert shares == sorted(shares), what
         assert shares[-1] == 100, what
     assert len(found["training"]) > 3
+    monkeypatch.setattr("nearfield.prediction._BLOCK_ROWS", 4)
     model.predict(X[:10])
     assert pictures(shown)["predicting"][-1] == 100
 

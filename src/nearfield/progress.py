@@ -68,7 +68,10 @@ class Bars:
                 own.reach(total)
 
     def each(self, what: str, items: Sequence[_Item]) -> Iterator[_Item]:
-        """The items, with a bar that counts those that are done."""
+        """The items, with a bar that counts those that are done; none for a single one, which may be asked for often."""
+        if len(items) == 1:
+            yield from items
+            return
         with self.bar(what, len(items)) as bar:
             for item in items:
                 yield item
