@@ -68,7 +68,7 @@ class Bars:
                 own.reach(total)
 
     def each(self, what: str, items: Sequence[_Item]) -> Iterator[_Item]:
-        """The items, with a bar that counts those that are done; none for a single one, which may be asked for often."""
+        """The items, with a bar that counts those done; none for a single one, which may be asked for often."""
         if len(items) == 1:
             yield from items
             return
