@@ -10,7 +10,7 @@ import numpy as np
 from nearfield.diagnostics import Evaluated
 from nearfield.diagnostics.effects import effect
 from nearfield.diagnostics.neighbours import scores_by_k
-from nearfield.diagnostics.places import ground_aspect, map_columns, map_grid, variogram
+from nearfield.diagnostics.places import ground_aspect, map_columns, map_grid, map_labels, variogram
 from nearfield.diagnostics.predicted import affordable, target_names, target_units
 from nearfield.diagnostics.slices import used_columns
 from nearfield.report import sentences as say
@@ -106,7 +106,7 @@ def maps(model: Any, rows: Evaluated) -> dict[str, Any] | None:
     name = target_names(model)[0] if kind != "label" else f"P({model.classes_[-1]})"
     empty = grid.support < _FAR
     found: dict[str, Any] = {
-        "columns": grid.columns, "x": grid.x, "y": grid.y, "what": name, "kind": kind,
+        "columns": map_labels(model), "x": grid.x, "y": grid.y, "what": name, "kind": kind,
         "mean": np.where(empty, np.nan, grid.mean), "std": np.where(empty, np.nan, grid.std),
         "others": grid.others, "aspect": ground_aspect(model) if model._chart is not None else None,
         "residuals": None, "variogram": None,
