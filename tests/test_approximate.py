@@ -49,7 +49,8 @@ def test_the_summary_tells_what_is_missed(model):
     assert s.leaves == predictor.leaves >= 1
     assert RECALL <= s.recall <= 1
     assert abs(s.approximate_nll - s.exact_nll) < 0.1
-    assert f"approximate search: {s.leaves} boxes a query have {s.recall:.1%} of the neighbours" in str(s)
+    told = f"Search is approximate: it looks into {s.leaves} boxes of rows and finds {s.recall:.1%} of those most like"
+    assert told in str(s)
     exact = replace(predictor, leaves=None)
     which = np.arange(0, 3000, 10)
     wanted, found = (p.sweeper.left_out_ids(which, 20) for p in (exact, predictor))
@@ -114,5 +115,5 @@ def test_on_the_command_line(capsys, tmp_path):
     with short_training():
         result = runner(capsys)("fit", rows, "--target", "y", "--k", 12, "--search", "approximate", "--out", out)
     assert result.code == 0, result.err
-    assert "approximate search" in result.out
+    assert "Search is approximate" in result.out
     assert GPRegressor.load(out).search == "approximate"

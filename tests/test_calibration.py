@@ -153,9 +153,9 @@ def test_dear_numbers_of_neighbours_are_tried_only_while_more_are_better(monkeyp
     sweeps, heads = [], []
     sweep, fit = Sweeper.left_out, RegressionCalibrator.fit
 
-    def counting_sweep(self, which, ks, covariance=False):
+    def counting_sweep(self, which, ks, *given):
         sweeps.append(ks.tolist())
-        return sweep(self, which, ks, covariance)
+        return sweep(self, which, ks, *given)
 
     def counting_fit(self, rows):
         heads.append(int(rows.ks[0]))
@@ -231,9 +231,9 @@ def test_scaling_with_weights_equals_repeated_rows():
 def test_a_summary_says_where_the_plain_predictive_was_kept():
     rows = left_out_rows(kind="rough")
     asked, not_asked = (RegressionCalibrator(RegressionHead(), calibrated, 1e-4, 1.0) for calibrated in (True, False))
-    assert "plain predictive" in asked.describe(rows, RegressionHead())
-    assert "plain predictive" not in asked.describe(rows, asked.fit(rows))
-    assert "plain predictive" not in not_asked.describe(rows, not_asked.fit(rows))
+    assert "those of the trained model" in asked.remark(RegressionHead())
+    assert asked.remark(asked.fit(rows)) == ""
+    assert not_asked.remark(not_asked.fit(rows)) == ""
 
 
 def test_robust_scaling_does_not_move_for_outliers():

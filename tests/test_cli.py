@@ -100,6 +100,8 @@ def test_fit_says_what_it_did(files: Files) -> None:
     assert "300 rows, 4 columns as 8 features, target 'y'" in files.printed
     assert str(GPRegressor.load(files.model).summary_) in files.printed
     assert "contains the training rows" in files.printed
+    assert f"nearfield predict {files.model} new.csv --out predictions.csv" in files.printed
+    assert "; always predicting the mean would give " in files.printed
 
 
 def test_predict_writes_what_the_model_predicts(files: Files, run: Run, tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ def test_info_names_the_columns(files: Files, run: Run) -> None:
     assert found["noise_std"] == model.noise_std_
     assert (found["task"], found["likelihood"]) == ("regression", "gaussian")
     text = run("info", files.model).out
-    for name in [*features, str(found["k"]), found["kernel"]]:
+    for name in [*features, f"{found['k']}", "rows behind a prediction"]:
         assert name in text
 
 

@@ -87,3 +87,21 @@ def test_mistakes_are_named_and_nothing_is_written(run, tmp_path):
     empty = write(tmp_path / "empty.csv", table().set_column(2, "y", pa.nulls(150, pa.float64())))
     failed(run("report", model, empty, "--out", page), "missing in all rows")
     assert not page.exists()
+
+
+def test_figures_have_the_units_of_the_cells(run, tmp_path):
+    rng = np.random.default_rng(0)
+    load = rng.uniform(1, 9, 120)
+    rows = pa.table(
+        {
+            "load": [f"{v:.2f} kg" for v in load],
+            "cost": [f"{v:.2f} EUR" for v in 10 * np.sin(load) + rng.normal(0, 0.1, 120)],
+        }
+    )
+    with short_training():
+        made = run("fit", write(tmp_path / "t.csv", rows), "--target", "cost", "--out", tmp_path / "m", "--quiet")
+    assert made.code == 0, made.err
+    assert run("report", tmp_path / "m", "--out", tmp_path / "page.html", "--quiet").code == 0
+    page = (tmp_path / "page.html").read_text()
+    for label in ("load (kg)", "cost (EUR)", "observed − predicted (EUR)", "width (EUR)"):
+        assert f">{label}</text>" in page

@@ -265,7 +265,7 @@ def told(model, X):
 def test_every_estimator_is_continuous_in_files_and_after_update(name, tmp_path, monkeypatch):
     model, X = fitted(name), new_rows(40)
     assert model.continuous_
-    assert "continuous neighbourhoods" in str(model.summary_)
+    assert "so that predictions do not jump" in str(model.summary_)
     expected = told(model, X)
     loaded = through_file(model, tmp_path)
     assert loaded.continuous_

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from threading import Thread
 
 import numpy as np
@@ -157,11 +158,11 @@ def test_left_out_predictions_are_those_of_a_model_without_the_row():
 
 def test_k_is_chosen_said_and_within_reach(arm, model):
     assert model.k_ == len(arm[0]) - 1
-    assert f"k = {model.k_}: all other rows" in str(model.summary_)
+    assert f"from all other rows (k = {model.k_})" in str(model.summary_)
     assert model.summary_.as_dict()["k"] == model.k_
     fixed = quick(k=7).fit(*arm[:2])
     assert fixed.k_ == 7
-    assert "k = 7: as asked for" in str(fixed.summary_)
+    assert "the 7 rows most like it (k = 7): as asked for" in str(fixed.summary_)
 
 
 def test_k_beyond_the_rows_is_clamped_and_said():
@@ -417,7 +418,31 @@ def test_bad_requests_are_named(model, arm):
 
 
 def test_summary_tells_what_happened(model):
-    text = str(model.summary_)
-    told = ("1,500 rows, 8 columns", "kernel auto", "smoothness: ", "recoveries: 0 fact", "left out: RMSE", "NLL")
-    for part in told:
+    text, scores = str(model.summary_), model.summary_.left_out
+    told = ("1,500 rows, 8 columns", "How the target changes", "rows were left out", f"RMSE of {scores['rmse']:.4g}")
+    for part in (*told, f"NLL {scores['nll']:.4g}", f"{100 * scores['coverage_90']:.1f} % hold what was observed"):
         assert part in text
+    assert all(line[0].isupper() or line[0].isdigit() for line in text.splitlines())
+
+
+def test_a_summary_tells_no_zeros_and_no_defaults(model):
+    """What is unusual is told, and only that."""
+    own = replace(model.summary_, jittered=0, rejected=0, kernel="auto", mean="constant", predictive="calibrated")
+    plain = str(own)
+    for word in ("kernel", "mean ", "likelihood", "predictive", "noise was added", "not taken", "limit"):
+        assert word not in plain.replace("always predicting the mean ", "")
+    odd = replace(own, jittered=1, rejected=12, kernel="rbf", mean="linear", predictive="plain", most_steps=own.steps)
+    told = ("Not the defaults: kernel rbf, linear mean, plain predictive", "Once rows were so alike", "12 times a step")
+    for part in (*told, f"limit of {own.steps:,} steps"):
+        assert part in str(odd)
+
+
+def test_a_summary_compares_with_a_constant_prediction(arm, model):
+    """All rows are left out, so that the constant's RMSE is their standard deviation."""
+    assert model.summary_.constant["rmse"] == pytest.approx(arm[1].std(), rel=1e-6)
+    assert str(model.summary_).splitlines()[-1] == (
+        f"Left-out rows are predicted with an RMSE of {model.summary_.left_out['rmse']:.4g}; always predicting the "
+        f"mean would give {arm[1].std():.4g}."
+    )
+    before = replace(model.summary_, constant={})  # of an earlier version
+    assert str(before).endswith(f"with an RMSE of {model.summary_.left_out['rmse']:.4g}.")

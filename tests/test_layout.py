@@ -109,7 +109,7 @@ def test_little_else_is_needed(path):
     others = {name.split(".")[0] for name in named} - set(sys.stdlib_module_names) - {"nearfield", "_typeshed"}
     allowed = RUN_TIME | (COMMAND_LINE if top_level(path) in TABULAR else set())
     allowed |= FRAMES if top_level(path) == "column_values" else set()
-    allowed |= {"matplotlib"} if top_level(path) == "plots" else set()
+    allowed |= {"matplotlib"} if top_level(path) in ("plots", "demo_pictures") else set()
     allowed |= {"jinja2"} if top_level(path) == "report" else set()
     allowed |= CLUSTER if top_level(path) in ("dask", "cluster_demo") else set()  # the extra for Dask
     allowed |= {"openpyxl"} if top_level(path) == "workbook" else set()  # the extra for Excel

@@ -83,7 +83,7 @@ def test_left_out_moments_are_those_of_the_rows_that_may_be_seen(kind, way):
         np.testing.assert_allclose(found.mean[i], mean[0], atol=1e-7)
         np.testing.assert_allclose(found.variance[i], np.diag(spread[0]), atol=1e-7)
     assert bool(blind) == ("past" in way)  # the first rows see nothing: the prior
-    assert "rows are left out with" in str(model.summary_)
+    assert "Rows are left out with" in str(model.summary_)
     assert len(model.loo_[0]) == N
 
 
@@ -445,7 +445,7 @@ def test_the_command_line(tmp_path, capsys, drop):
     assert main(["fit", str(tmp_path / "t.csv"), "--target", "y", "--out", out, *options]) == 0
     said = capsys.readouterr().out
     assert (
-        "rows are left out with all rows that are not earlier, of 60 times, and with all rows within a buffer" in said
+        "Rows are left out with all rows that are not earlier, of 60 times, and with all rows within a buffer" in said
     )
     model = GPRegressor.load(out)
     assert (model.leave_out, model.buffer) == ("past", {"a": 0.2, "b": 0.3})

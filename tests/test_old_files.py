@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -103,7 +104,7 @@ def test_models_of_the_command_line(path, capsys):
     assert main(["evaluate", str(path), str(table), "--json"]) == 0
     _assert_like(json.loads(capsys.readouterr().out), json.loads(path.with_suffix(".json").read_text()))
     assert main(["info", str(path)]) == 0
-    assert f"file version  {path.parent.name[1:]}" in capsys.readouterr().out
+    assert re.search(rf"^file version +{path.parent.name[1:]}$", capsys.readouterr().out, re.MULTILINE)
     model = load(path)
     assert list(model.encoder_.feature_names)
 

@@ -299,7 +299,7 @@ def test_figures_leave_out_what_is_missing():
 def test_notebooks_show_the_summary(models):
     model = models["numbers"][0]
     shown = model._repr_mimebundle_()["text/html"]
-    assert "rows left out" in shown
+    assert "rows were left out" in shown
     assert "sk-" in shown
     assert model._repr_html_() is not None
     assert "What the fit did" not in type(model)()._repr_mimebundle_()["text/html"]

@@ -42,7 +42,7 @@ def test_a_direction_between_the_columns_is_found(degrees):
     assert abs(angle_of(model) - degrees) < 6
     assert model.length_scales_[0] > 3 * model.length_scales_[1]  # the longest first
     assert list(model.feature_relevance_) == ["axis_1", "axis_2"]
-    assert "coordinates are turned" in str(model.summary_)
+    assert "Coordinates are turned" in str(model.summary_)
 
 
 def test_units_and_columns_beside_do_not_matter():

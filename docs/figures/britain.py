@@ -19,6 +19,7 @@ sys.path.append(str(HERE.parents[1]))
 
 from experiments.data import load  # noqa: E402
 from nearfield import GPRegressor  # noqa: E402
+from nearfield.colours import DIVERGING, SEQUENTIAL, SPREAD  # noqa: E402
 
 ROWS = 120_000
 FRAME = (-7.0, 2.5, 49.5, 56.0)  # degrees: west, east, south, north
@@ -53,11 +54,11 @@ def main() -> None:
     places, shape = grid()
     mean, std = model.predict(places, return_std=True, uncertainty="latent")
     low, high = np.quantile(y, [0.01, 0.99])
-    anomaly = {"cmap": "RdBu_r", "vmin": -max(-low, high), "vmax": max(-low, high)}
+    anomaly = {"cmap": f"{DIVERGING}_r", "vmin": -max(-low, high), "vmax": max(-low, high)}
     panels(
         [part.reshape(shape) for part in (mean, std, model.support(places))],
         ["anomaly, nT", "standard error, nT", "support"],
-        [anomaly, {"cmap": "viridis", "vmin": 0}, {"cmap": "Greys_r", "vmin": 0, "vmax": 1}],
+        [anomaly, {"cmap": SPREAD, "vmin": 0}, {"cmap": SEQUENTIAL, "vmin": 0, "vmax": 1}],
         HERE / "britain-map.png",
     )
     maps = model.sample_y(places, 3, random_state=0, uncertainty="latent")

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nearfield.families import Calibrator
+from nearfield.families import Calibrator, Family
 from nearfield.moments import Moments
+from nearfield.progress import HIDDEN, Bars
+from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 from nearfield.taper import Taper
 
@@ -23,6 +25,8 @@ _KEPT_ROWS = 2000  # left-out rows of the dearest sweep, once it is known to pay
 FREE = 512  # neighbours with which 10^5 predictions take a minute or so: their cost is not counted
 EXACT_ROWS = 1500  # up to so many rows, training leaves all of them out by one factorisation
 _CLEAR = 0.02  # accuracy by which fewer neighbours must be better than all rows
+EVERY_ROW = "all other rows"  # how a reason begins where there was nothing to choose
+_SWEEP = 0.8  # of the time of a round goes into moments, or so; the rest into heads
 _PRICE = 0.04  # accuracy that more must earn for each time the work doubles
 
 
@@ -75,6 +79,7 @@ def calibrate(
     calibrated: bool,
     unit: np.ndarray,
     outer: tuple[Moments, np.ndarray] | None = None,
+    bars: Bars = HIDDEN,
 ) -> Calibrated:
     """The number of neighbours, where k is "auto", and the head, from the left-out observations `sample` (b,).
 
@@ -88,13 +93,17 @@ def calibrate(
     def tried(ks: np.ndarray, some: slice = slice(None)) -> dict[int, Trial]:
         nonlocal jittered
         observations = replace(rows.observations.take(sample[some]), weights=counted[some])
-        if outer is None:
-            moments = sweeper.left_out(sample[some], ks, covariance=matrix_rows > 1)
-            noise = model.noise + model.family.known_noise(observations.observed)
-        else:
-            moments, noise = replace(outer[0].rows(sample), prior=sweeper.prior), outer[1][sample]
-        jittered += moments.jittered
-        return trials(model.family.left_out(ks, moments, observations, noise), ks, calibrator)
+        what, n = "calibrating" if len(ks) == 1 else f"choosing k, up to {ks[-1]:,}", len(observations)
+        with bars.bar(what, 1.0) as bar:
+            if outer is None:
+                moments = sweeper.left_out(sample[some], ks, matrix_rows > 1, lambda more: bar.add(_SWEEP * more / n))
+                noise = model.noise + model.family.known_noise(observations.observed)
+            else:
+                moments, noise = replace(outer[0].rows(sample), prior=sweeper.prior), outer[1][sample]
+            jittered += moments.jittered
+            left_out = model.family.left_out(ks, moments, observations, noise)
+            bar.reach(_SWEEP)
+            return trials(left_out, ks, calibrator, lambda: bar.add((1 - _SWEEP) / len(ks)))
 
     found, first, reason = _tried(tried, k, sweeper, calibrator, len(sample))
     choice = choose_k(found, calibrator, matrix_rows)
@@ -104,8 +113,26 @@ def calibrate(
     units = rows.units(sample)
     if units is not None and len(units) == len(left_out.weights):
         head = calibrator.covering(left_out, head, units)
-    choice = replace(choice, head=head, reason=reason or choice.reason)
+    remark = calibrator.remark(kept.head)
+    choice = replace(choice, head=head, reason=(reason or choice.reason) + (f"; {remark}" if remark else ""))
     return Calibrated(choice, calibrator.scores(left_out, head), jittered, sweeper.taper)
+
+
+def constant_scores(
+    family: Family, rows: Rows, sample: np.ndarray, counted: np.ndarray, unit: np.ndarray
+) -> dict[str, float]:
+    """Scores of the same left-out observations by the prediction that ignores the inputs; of numbers the RMSE alone."""
+    every, some = rows.observations, rows.observations.take(sample)
+    numbers = family.baseline(family.values(every.observed), family.given_of(every.observed), every.weights)
+    y, given = family.values(some.observed), family.given_of(some.observed)
+    constant = family.baseline_distribution(numbers, len(y), given)
+    if family.kind in ("number", "numbers"):
+        off = np.ma.masked_invalid(y - constant.mean()) ** 2
+        errors = np.ma.sqrt(np.ma.average(off, axis=0, weights=counted)) * unit
+        return {"rmse": float(np.ma.mean(errors))}
+    sums: Any = family.scores
+    scores: dict[str, float] = sums.of(y, constant, counted).as_dict()
+    return {name: value for name, value in scores.items() if name != "n"}
 
 
 class Trial(NamedTuple):
@@ -116,13 +143,16 @@ class Trial(NamedTuple):
     accuracy: float
 
 
-def trials(left_out: Any, ks: np.ndarray, calibrator: Calibrator) -> dict[int, Trial]:
-    """A trial for each of ks (q,) from left-out rows with the moments of all of them."""
+def trials(
+    left_out: Any, ks: np.ndarray, calibrator: Calibrator, done: Callable[[], None] = lambda: None
+) -> dict[int, Trial]:
+    """A trial for each of ks (q,) from left-out rows with the moments of all of them; `done` is called after each."""
     found = {}
     for k in ks.tolist():
         rows = left_out.at(k)
         head = calibrator.fit(rows)
         found[k] = Trial(rows, head, calibrator.accuracy(rows, head))
+        done()
     return found
 
 
@@ -143,12 +173,12 @@ def _tried(
     every, top = candidate_ks(n_others, matrix_rows, model.family.own_factors), all_rows(matrix_rows)
     together = sweeper.whole(n_others) and sweeper.rows.in_blocks
     if n_others <= top or (together and n_others < EXACT_ROWS):
-        return tried(np.array([max(n_others, 1)])), {}, "all other rows"
+        return tried(np.array([max(n_others, 1)])), {}, EVERY_ROW
     if together:
         found = tried(np.append(every[every <= top], n_others))
         curve = choose_k(found, calibrator, matrix_rows).curve
         if curve[n_others] > max(curve.values()) - _CLEAR:
-            return {n_others: found[n_others]}, {}, ""
+            return {n_others: found[n_others]}, {}, f"{EVERY_ROW}: fewer would not be clearly better"
         return found, {}, ""
     found = first = tried(every[every <= top])
     for high, n_rows in _ROUNDS:
@@ -185,11 +215,11 @@ def choose_k(tried: Mapping[int, Trial], calibrator: Calibrator, matrix_rows: in
     best = max(curve, key=lambda k: curve[k])
     worth = {k: accuracy - _price(k, matrix_rows) for k, accuracy in curve.items()}
     k = min(k for k in curve if worth[k] >= max(worth.values()) - calibrator.slack)
-    reason = "left-out " + calibrator.describe(tried[k].rows, tried[k].head)
+    reason = "with so many, left-out rows are predicted best"
     if k != best:
         cost = _work(best * matrix_rows) / _work(k * matrix_rows)
-        then = calibrator.describe(tried[best].rows, tried[best].head)
-        reason += f"; {best} would give {then} at {cost:.1f} times the cost"
+        own, then = (calibrator.describe(tried[number].rows, tried[number].head) for number in (k, best))
+        reason = f"left-out rows then have {own}; {best} would give {then}, for {cost:.1f} times the work"
     return Choice(k, tried[k].head, reason, curve)
 
 

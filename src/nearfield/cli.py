@@ -161,6 +161,7 @@ def fit(
     """Fit a model to a table and write it to one file. The file contains the training rows."""
     import numpy as np
 
+    from nearfield.progress import Bars
     from nearfield.reading import group_labels, time_values, training_table
     from nearfield.table import check_writable, located, read_table, require_columns
     from nearfield.target_cells import with_target
@@ -179,7 +180,7 @@ def fit(
         if path is not None:
             check_apart(path, table)
             check_writable(path, tabular=False)
-    shared = {
+    shared: dict[str, Any] = {
         "kernel": kernel,
         "metric": metric,
         "warp": bent_columns(warp, straight),
@@ -202,7 +203,7 @@ def fit(
         settings = {**shared, "predictive": predictive, "cache": cache}
         fit_files(table, target, out, task, likelihood, settings, others, quiet)
         return
-    rows = read_table(table, dialect)
+    rows = read_table(table, dialect, Bars(shared["verbose"]))
     total, places = rows.num_rows, None
     noise = noise_of(noise_variance, rows.column_names, target)
     if len(target) == 1:  # of several, rows that have some of them are of use
@@ -241,7 +242,7 @@ def fit(
     for remark in filter(None, [] if quiet else remarks):
         print(f"nearfield: note: {remark}", file=sys.stderr)
     from nearfield import TrainingRowsWarning  # here, not above: mistakes in the table need not wait for the model
-    from nearfield.cli_table_report import column_lines
+    from nearfield.cli_table_report import column_lines, ending
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TrainingRowsWarning)  # said below
@@ -253,7 +254,7 @@ def fit(
         print(f"{size}, target{'s' if len(target) > 1 else ''} {', '.join(map(repr, target))}{classes}")
         print("\n".join(f"  {line}" for line in column_lines(encoder)))
         print(estimator.summary_)
-        print(f"Wrote {out}. It contains the training rows: share it as you would share {table}.")
+        print(ending(out, table))
 
 
 @app.command()
@@ -382,7 +383,9 @@ def evaluate(
         report = saved.report()
     own, skipped, seen = encoder.target, 0, SeenRows(report.model)
     missing = {} if noise.parts else none_known(report.model)
-    for block, x, first_row in blocks(table, dialect, encoder, block_rows, [*own.names, *noise.columns]):
+    for block, x, first_row in blocks(
+        table, dialect, encoder, block_rows, [*own.names, *noise.columns], what="evaluating"
+    ):
         with located(table, dialect):
             y = encoder.target_values(block, first_row)
             known = own.known(y)

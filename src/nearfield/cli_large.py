@@ -28,7 +28,7 @@ def fit_files(
 ) -> None:
     """Fit the file or folder and write the model. others: options that only tables in memory have, by name."""
     from nearfield import TrainingRowsWarning
-    from nearfield.cli_table_report import column_lines
+    from nearfield.cli_table_report import column_lines, ending
     from nearfield.estimators import ESTIMATORS
     from nearfield.families import FAMILIES, tasks
 
@@ -61,7 +61,7 @@ def fit_files(
     print(f"{model.n_rows_:,} rows, {len(encoder.needed)} columns as {len(encoder.feature_names)} features")
     print("\n".join(f"  {line}" for line in column_lines(encoder)))
     print(model.summary_)
-    print(f"Wrote {out}. It contains the training rows: share it as you would share {table}.")
+    print(ending(out, table))
 
 
 def _task_of(table: Path, target: str) -> str:

@@ -98,7 +98,7 @@ def _test_rows(table: Path, dialect: Dialect, saved: SavedModel) -> tuple[Any, A
     own = encoder.target
     encoder.check_columns(column_names(table, dialect), target=True)
     features, targets, beside = [], [], []
-    for block, x, first_row in blocks(table, dialect, encoder, None, list(own.names)):
+    for block, x, first_row in blocks(table, dialect, encoder, None, list(own.names), what="reading"):
         with located(table, dialect):
             y = encoder.target_values(block, first_row)
             known = own.known(y)

@@ -338,10 +338,14 @@ def describe(model: Any, reader: TableReader) -> dict[str, Any]:
 
 
 def description_table(described: dict[str, Any], model: Any) -> str:
-    """The same for people to read."""
-    plain = {name: value for name, value in described.items() if not isinstance(value, list | dict)}
-    shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in plain.items()}
-    lines = [f"{name.replace('_', ' '):<14}{value}" for name, value in shown.items()]
+    """The same for people to read; what is as usual is left to the JSON."""
+    plain = {
+        name: value for name, value in described.items()
+        if not isinstance(value, list | dict) and (name, value) not in _USUAL
+    }  # fmt: skip
+    shown = {_WORDS.get(name, name.replace("_", " ")): value for name, value in plain.items()}
+    width = max(map(len, shown)) + 2
+    lines = [f"{name:<{width}}{_shown(value)}" for name, value in shown.items()]
     if "targets" in described:
         lines += ["", *_table("target", described["targets"], [*described["targets"][0]][1:])]
     if "classes" in described:
@@ -351,7 +355,27 @@ def description_table(described: dict[str, Any], model: Any) -> str:
     numbers = ("relevance", "length_scale") if one_kernel else ("relevance",)
     lines += ["", *described["columns"]]
     lines += ["", str(model.summary_), "", *_table("feature", described["features"], numbers)]
+    lines += ["", _RELEVANCE + (f" {_LENGTH}" if one_kernel else "")]
     return "\n".join(lines)
+
+
+_USUAL = (("kernel", "auto"), ("predictive", "calibrated"), ("auxiliary", "tied"), ("class_kernels", "shared"))
+_WORDS = {
+    "k": "rows behind a prediction",
+    "rows": "training rows",
+    "noise_std": "noise of a measurement (std)",
+    "noise_scale": "noise of a measurement (scale)",
+    "kernel_scale": "how far the function varies (std)",
+    "df": "degrees of freedom of the noise",
+    "target_mean": "mean of the target",
+    "target_std": "std of the target",
+}
+_RELEVANCE = "The more relevant a feature, the more predictions depend on it."
+_LENGTH = "Rows that differ by less than its length scale have much the same target."
+
+
+def _shown(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def _table(what: str, entries: Sequence[Mapping[str, Any]], numbers: Sequence[str]) -> list[str]:

@@ -62,6 +62,7 @@ class SavedModel:
             raise UserError(
                 f"{self.path} is damaged: it predicts {outputs} targets, but its table has {described}. Fit it again."
             )
+        model.verbose = False  # the table has a bar
         model._column = False  # a single target is a column of the table, also where it was (n, 1) in Python
         return model
 
@@ -79,25 +80,24 @@ def blocks(
     rows: int | None,
     further: list[str],
     progress: bool = True,
+    what: str = "predicting",
 ) -> Iterator[tuple[pa.Table, np.ndarray, int]]:
     """Blocks of a table, their features (n, d) and the number of their first row; one warning at the end."""
-    from tqdm import tqdm
-
+    from nearfield.progress import Bars
     from nearfield.rules import Tally
     from nearfield.table import BLOCK_ROWS, count_rows, located, read_blocks
 
     tally = Tally()
     first_row = 1
     columns = list(dict.fromkeys([*encoder.column_names, *encoder.target.columns, *further]))
-    # disable=None: only on terminals
-    with tqdm(total=count_rows(path), unit=" rows", disable=None if progress else True, leave=False) as bar:
+    with Bars(None if progress else False).bar(what, count_rows(path), "rows") as bar:
         for block in read_blocks(path, BLOCK_ROWS if rows is None else rows, columns, dialect):
             with located(path, dialect):
                 x = encoder.transform(block, first_row, tally)
             yield block, x, first_row
             collect_cycles()
             first_row += block.num_rows
-            bar.update(block.num_rows)
+            bar.add(block.num_rows)
     tally.warn()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,16 @@ def _phrase(rule: Rule) -> str:
     if rule.cycles:
         what += f", also as {', '.join(rule.cycles)}"
     return f"{what}, gaps filled with the median and marked" if rule.indicator else what
+
+
+def ending(model: Path, table: Any) -> str:
+    """The last lines of a fit: where the model is, and what to type next."""
+    name = shlex.quote(str(model))
+    return (
+        f"Wrote {model}. It contains the training rows: share it as you would share {table}.\n"
+        f"Next: nearfield predict {name} new.csv --out predictions.csv\n"
+        f"      nearfield report {name} --out report.html"
+    )
 
 
 class SeenRows:

@@ -7,12 +7,14 @@ unless they are clearly better.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from nearfield.calibration import Calibrated, calibrate, candidate_ks, trials
 from nearfield.moments import Moments
+from nearfield.progress import HIDDEN, Bars
 from nearfield.sweep import Sweeper
 from nearfield.taper import Taper
 
@@ -37,22 +39,24 @@ def calibrate_either(
     unit: np.ndarray,
     outer: tuple[Moments, np.ndarray] | None,
     choose: bool,
+    bars: Bars = HIDDEN,
 ) -> Calibrated:
     """What `calibrate` finds for the sweeper; if it may `choose`, or for one with the other neighbourhoods.
 
     Where all rows are neighbours both predict the same but for the roughness of the nearest few, and nothing is chosen.
     """
     given = (sample, counted, k, calibrated, unit)
-    found = calibrate(sweeper, *given, outer)
+    found = calibrate(sweeper, *given, outer, bars)
     if not choose or outer is not None or found.choice.k >= len(sweeper.rows) - 1:
         return found
     other = sweeper.tapered(Taper() if sweeper.taper is None else None)
-    gain = _gain(sweeper, other, *given[:2], found.choice.k, isinstance(k, int), calibrated, unit)
+    with bars.bar("comparing neighbourhoods", 1.0) as bar:
+        gain = _gain(sweeper, other, *given[:2], found.choice.k, isinstance(k, int), calibrated, unit, bar.add)
     if sweeper.taper is not None:
-        return calibrate(other, *given) if gain > _WORSE else found
+        return calibrate(other, *given, bars=bars) if gain > _WORSE else found
     if gain <= _BETTER:
         return found
-    return calibrate(other, *given)
+    return calibrate(other, *given, bars=bars)
 
 
 def _gain(
@@ -64,10 +68,12 @@ def _gain(
     fixed: bool,
     calibrated: bool,
     unit: np.ndarray,
+    done: Callable[[float], None],
 ) -> float:
     """Accuracy that other neighbourhoods gain on the same left-out rows.
 
     k is the choice for the sweeper; hard neighbourhoods may also be smaller, which costs nothing, unless k is fixed.
+    done: told of each share more that is done.
     """
     model, rows = sweeper.model, sweeper.rows
     calibrator = model.family.calibrator(rows.observed, model.parameters, calibrated, unit)
@@ -79,7 +85,8 @@ def _gain(
     fewer = np.array([k]) if fixed or other.taper is not None else np.append(every[(every >= k / 4) & (every < k)], k)
 
     def best(own: Sweeper, ks: np.ndarray) -> float:
-        moments = own.left_out(sample[some], ks, covariance=model.covariance.matrix_rows > 1)
+        several = model.covariance.matrix_rows > 1
+        moments = own.left_out(sample[some], ks, several, lambda more: done(more / (2 * len(observations))))
         left_out = model.family.left_out(ks, moments, observations, noise)
         return max(trial.accuracy for trial in trials(left_out, ks, calibrator).values())
 

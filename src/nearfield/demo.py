@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,11 @@ import scipy.stats
 from sklearn.datasets import load_diabetes
 
 from nearfield.datasets import JOINT_NAMES, robot_arm
+from nearfield.demo_pictures import draw, intervals
 from nearfield.estimators import GPRegressor, TrainingRowsWarning
 from nearfield.metrics import Scores
+
+_SHOWN = 64  # new rows in the terminal
 
 
 def main() -> None:
@@ -25,11 +30,11 @@ def main() -> None:
         "A robot arm with 8 joints: predict a distance of its hand, measured with noise that varies over the workspace."
     )
     model = _show("robot arm", X, y, n_test=1000)
-    print("\nWhich joints matter (1 / length scale):")
+    print("\nWhich joints matter most, by how short a turn changes the distance:")
     relevance = dict(zip(JOINT_NAMES, model.feature_relevance_.values(), strict=True))
     for name, value in sorted(relevance.items(), key=lambda item: -item[1]):
         print(f"  {name:8} {value:6.3f}  {'#' * round(40 * value / max(relevance.values()))}")
-    _show_predictions(model, X[-1000:][:5], y[-1000:][:5])
+    _show_predictions(model, X[-1000:], y[-1000:])
     _show_file(model, X[-5:])
     print("\nThe diabetes study that scikit-learn ships: 442 patients, 10 measurements.")
     X, y = load_diabetes(return_X_y=True)
@@ -57,11 +62,15 @@ def _line(y: np.ndarray, dist: Any) -> str:
 
 
 def _show_predictions(model: GPRegressor, X: np.ndarray, y: np.ndarray) -> None:
-    mean, std = model.predict(X, return_std=True)
-    low, high = model.predict_interval(X, coverage=0.9)
+    mean, std = model.predict(X[:_SHOWN], return_std=True)
+    low, high = model.predict_interval(X[:_SHOWN], coverage=0.9)
     print("\nFive new positions of the arm:\n    mean      std    90 % interval       observed")
-    for row in zip(mean, std, low, high, y, strict=True):
+    for row in list(zip(mean, std, low, high, y, strict=False))[:5]:
         print("  {:6.3f}   {:6.3f}   {:6.3f} to {:6.3f}   {:6.3f}".format(*row))
+    order = np.argsort(mean)
+    print(f"\nThe distances of {_SHOWN} new positions, metres, in the order of their predictions:")
+    print(intervals(y[:_SHOWN][order], low[order], high[order], sys.stdout.encoding))
+    print(draw(model, X, y, Path.cwd()))
 
 
 def _show_file(model: GPRegressor, X: np.ndarray) -> None:

@@ -10,7 +10,7 @@ model which is wrong (docs/decisions/014).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -74,7 +74,9 @@ class Descent:
             which = np.sort(run.rng.choice(len(which), self.rows, replace=False))
         rows = run.rows.sample(which, run.model.family)
         starts = STARTS if self.start else ({},)
-        found = [descend(run.model, rows, self.iterations, shift) for shift in starts]
+        found = [
+            descend(run.model, rows, self.iterations, shift, lambda: run.moved(1 / len(starts))) for shift in starts
+        ]
         best = min(found, key=lambda one: one.loss)
         if not math.isfinite(best.loss):
             raise FloatingPointError("training stopped: no row has a finite score. Check the table for extreme values.")
@@ -121,8 +123,14 @@ def loosened(parameters: Parameters) -> dict[str, np.ndarray]:
     return p
 
 
-def descend(model: Model, rows: Rows, iterations: int, shift: Shift = MappingProxyType({})) -> Found:
-    """From the model, moved to a start, to the optimum for these rows.
+def descend(
+    model: Model,
+    rows: Rows,
+    iterations: int,
+    shift: Shift = MappingProxyType({}),
+    moved: Callable[[], None] = lambda: None,
+) -> Found:
+    """From the model, moved to a start, to the optimum for these rows; `moved` is called after each iteration.
 
     Where there is a site state, it and the parameters take turns until a round gains little.
     """
@@ -131,7 +139,7 @@ def descend(model: Model, rows: Rows, iterations: int, shift: Shift = MappingPro
     for _ in range(_ROUNDS if family.state_size else 1):
         rows = rows.with_state(Sweeper(model, rows).settled(len(rows))[0])
         before = loss
-        model, loss, steps, extra = _minimise(model, rows, iterations - taken)
+        model, loss, steps, extra = _minimise(model, rows, iterations - taken, moved)
         taken, jittered = taken + steps, jittered + extra
         if taken >= iterations or not before - loss > _SMALL_GAIN:
             break
@@ -189,7 +197,7 @@ class Packing:
         return np.concatenate([np.broadcast_to(values[name], p.shape).ravel() for name, p in self._described.items()])
 
 
-def _minimise(model: Model, rows: Rows, iterations: int) -> tuple[Model, float, int, int]:
+def _minimise(model: Model, rows: Rows, iterations: int, moved: Callable[[], None]) -> tuple[Model, float, int, int]:
     """L-BFGS within the bounds: the model, its loss, iterations taken, factorisations with jitter."""
     packing, jittered = Packing(model), 0
 
@@ -206,7 +214,7 @@ def _minimise(model: Model, rows: Rows, iterations: int) -> tuple[Model, float, 
     small = _SMALL_GAIN / float(rows.observations.weights.sum())
     best = scipy.optimize.minimize(
         function, packing.packed(model.parameters), jac=True, method="L-BFGS-B", bounds=packing.bounds,
-        options={"maxiter": iterations, "maxcor": 20, "ftol": small, "gtol": 1e-6},
+        callback=lambda _: moved(), options={"maxiter": iterations, "maxcor": 20, "ftol": small, "gtol": 1e-6},
     )  # fmt: skip
     loss = float(best.fun)
     return packing.unpacked(best.x), math.inf if loss >= _REFUSED else loss, int(best.nit), jittered

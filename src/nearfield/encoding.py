@@ -24,6 +24,7 @@ from nearfield.columns import (
     is_arrow,
     is_frame,
 )
+from nearfield.progress import HIDDEN, Bars
 from nearfield.rules import Rule, Tally, cycles_of, means_of, warn_of_unused
 from nearfield.validation import check_choice, nearest_name
 
@@ -215,7 +216,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return [rule.name for rule in self.rules_ if rule.kind != "unused"]
 
     def learn(
-        self, columns: Columns, target: np.ndarray | None = None, counted: np.ndarray | None = None
+        self,
+        columns: Columns,
+        target: np.ndarray | None = None,
+        counted: np.ndarray | None = None,
+        bars: Bars = HIDDEN,
     ) -> np.ndarray:
         """Learn from columns, for estimators and the command line.
 
@@ -243,7 +248,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if target is None:
             target = np.zeros((len(columns), 0))
         counted = np.ones(target.shape) if counted is None else counted
-        found = [columns.kept(*self._learned(columns, name, name in chosen, target, counted)) for name in columns.names]
+        found = [
+            columns.kept(*self._learned(columns, name, name in chosen, target, counted))
+            for name in bars.each("encoding", columns.names)
+        ]
         self.rules_ = tuple(rule for rule, _ in found)
         warn_of_unused([rule.name for rule, values in found if rule.kind == "unused" and values is None], "no value")
         warn_of_unused(

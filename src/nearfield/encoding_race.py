@@ -17,6 +17,7 @@ from nearfield.encoding import TableEncoder
 from nearfield.families import Family, Observed
 from nearfield.fitting import Settings, Watch
 from nearfield.leaving import ALONE, LeftOut
+from nearfield.progress import HIDDEN, Bars
 from nearfield.rows import join_equal
 
 _FEWEST_ROWS = 500  # with fewer, means of levels are mostly noise
@@ -33,7 +34,12 @@ def few_levels_apart(encoder: TableEncoder, n: int, settings: Settings) -> bool:
 
 
 def best_encoding(
-    candidates: Sequence[np.ndarray], family: Family, observed: Observed, settings: Settings, left_out: LeftOut = ALONE
+    candidates: Sequence[np.ndarray],
+    family: Family,
+    observed: Observed,
+    settings: Settings,
+    left_out: LeftOut = ALONE,
+    bars: Bars = HIDDEN,
 ) -> int:
     """The number of the features (n, ..) from which left-out rows are predicted best.
 
@@ -43,7 +49,8 @@ def best_encoding(
     some = np.sort(np.random.default_rng(0).permutation(n)[:_ROWS])
     own = {name: values[some] for name, values in observed.items()}
     labels = [None if part is None else part[some] for part in (left_out.groups, left_out.times)]
-    return int(np.argmin([_loss(features[some], family, own, settings, *labels) for features in candidates]))
+    tried = bars.each("encoding text in two ways", candidates)
+    return int(np.argmin([_loss(features[some], family, own, settings, *labels) for features in tried]))
 
 
 def _loss(

@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from nearfield._threads import one_blas_thread
 from nearfield.approximate import EXACT, Approximation, approximated
-from nearfield.calibration import EXACT_ROWS, Calibrated, all_rows, calibrate
+from nearfield.calibration import EXACT_ROWS, Calibrated, all_rows, calibrate, constant_scores
 from nearfield.checkpoint import Checkpoint
 from nearfield.continuity import calibrate_either, first_taper
 from nearfield.coordinates import Chart, ChartedScaling
@@ -33,6 +32,7 @@ from nearfield.neighbours import order_key
 from nearfield.neighbours.copies import copied_share
 from nearfield.objectives import OBJECTIVES, ranks
 from nearfield.prediction import Predictor
+from nearfield.progress import Bars
 from nearfield.rotation import learned_axes
 from nearfield.rows import Joined, Rows, values_of
 from nearfield.scaling import Scaling
@@ -61,6 +61,9 @@ _SETTLING_K = 64  # neighbours from which the site state of all rows is found
 _SAMPLES = (250, 500, 1000)  # rows of the samples with which training begins
 _SAMPLE_STEPS = 15  # of L-BFGS on samples of a large table but for the first
 _HASHED_ROWS = 2**16  # at a time
+_TRAINING = {"run": "training"} | {
+    name: f"training, {number} of 3" for number, name in enumerate(("shared", "mixed", "own"), start=1)
+}
 _RACE = 2  # refreshes after which the first start and that of a sample are compared
 
 
@@ -195,6 +198,7 @@ def fit(
         recall=approximation.recall,
         approximate_nll=approximation.nll,
         exact_nll=approximation.exact_nll,
+        constant=constant_scores(family, rows, *learner.sample, learner.unit),
         refreshes={str(i): score for i, score in enumerate(progress.scores, start=1) if math.isfinite(score)},
     )
     return Fit(predictor, inputs, summary)
@@ -263,6 +267,7 @@ class _Learner:
         self.sound = np.arange(len(rows.observations))
         if doubted is not None and not doubted.all():
             self.sound = np.flatnonzero(~doubted[rows.observations.row])
+        self.bars = Bars(watch.verbose)
         self.checkpoint: Checkpoint | None = None
         self.near_copies = watch.near_copies and rows.hidden is None
         self.seed = watch.drawn_seed if watch.asked_seed is None else watch.asked_seed
@@ -320,7 +325,11 @@ class _Learner:
         kernels = PerLatent(kernel, family.latents, warps, family.kernel_scales, self.shrinks)
         own = self._train(Model.after(shared.model, family, kernels), "own", half)
         return self._best(
-            {"mixed outputs": mixed, "a kernel for each output": own, "one kernel for all outputs": shared}
+            {
+                "the targets help to predict each other": mixed,
+                "each target is predicted by itself": own,
+                "each target is predicted by itself, from the same rows": shared,
+            }
         )
 
     def _one(self, family: Family, covariance: Covariance) -> _Learned:
@@ -335,7 +344,7 @@ class _Learner:
         weighed = {name: self._calibrated(one, sample[few], counted[few]) for name, one in trained.items()}
         name = min(weighed, key=lambda name: weighed[name].scores["nll"])
         found = weighed[name] if few.step == 1 else self._calibrated(trained[name], sample, counted)
-        reason = f"{name}, as left-out rows prefer; {found.choice.reason}"
+        reason = f"{found.choice.reason}. As left-out rows prefer, {name}"
         found = replace(found, choice=replace(found.choice, reason=reason))
         return self._learned(trained[name], found, list(trained.values()))
 
@@ -369,7 +378,8 @@ class _Learner:
         if self.near_copies and bool(model.noise.any()):
             self.near_copies = False  # said once
             _warn_of_copies(sweeper)
-        state, _ = sweeper.settled(_settling_k(n, settings.k))
+        with self.bars.bar("weighing rows", 1.0) as bar:
+            state, _ = sweeper.settled(_settling_k(n, settings.k), done=bar.add)
         return _Trained(model, sweeper.with_state(state), progress, schedule.most_steps)
 
     def _calibrated(self, trained: _Trained, sample: np.ndarray, counted: np.ndarray) -> Calibrated:
@@ -379,15 +389,15 @@ class _Learner:
         exact = _exactly(sweeper.model, rows, settings) == "all" and trained.progress.steps > 0
         few = _FOLDED_ROWS * _varying(rows)
         if calibrated and exact and rows.in_blocks and _independent(rows, sample) < few:
-            outer = outer_moments(sweeper.model, rows, self.rng, sweeper.taper)
-        found = calibrate_either(sweeper, sample, counted, settings.k, calibrated, self.unit, outer, choose)
+            outer = outer_moments(sweeper.model, rows, self.rng, sweeper.taper, self.bars)
+        found = calibrate_either(sweeper, sample, counted, settings.k, calibrated, self.unit, outer, choose, self.bars)
         if not (calibrated and exact) or rows.in_blocks or _independent(rows, sample) >= max(few, _FOLDED_APART):
             return found
         sweeper = sweeper.tapered(found.taper)
-        outer = apart_moments(sweeper.model, rows, found.choice.k, self.rng, sweeper.taper)
+        outer = apart_moments(sweeper.model, rows, found.choice.k, self.rng, sweeper.taper, self.bars)
         if outer is None:
             return found
-        again = calibrate(sweeper, sample, counted, found.choice.k, calibrated, self.unit, outer)
+        again = calibrate(sweeper, sample, counted, found.choice.k, calibrated, self.unit, outer, self.bars)
         return replace(again, choice=replace(again.choice, reason=found.choice.reason))
 
     def _trained(self, model: Model, schedule: Schedule, name: str) -> tuple[Model, Rows, Progress]:
@@ -401,18 +411,14 @@ class _Learner:
         run = Run(model, rows, objective, self.rng)
         if self.checkpoint is not None:
             self.checkpoint.resume(name, run)
-        hidden = None if self.watch.verbose is None else not self.watch.verbose
-        with tqdm(
-            total=schedule.most_steps, initial=run.progress.steps, desc="training", unit="step", disable=hidden
-        ) as bar:
+        with self.bars.bar(_TRAINING[name], 1.0) as bar:
 
             def after_refresh(run: Run) -> None:
-                bar.update(run.progress.steps - bar.n)
-                bar.set_postfix(left_out_log_density=f"{run.progress.scores[-1]:.3f}")
+                bar.note(f"left-out score {run.progress.scores[-1]:.3f}")
                 if self.checkpoint is not None:
                     self.checkpoint.save(name, run)
 
-            progress = train(run, schedule, after_refresh)
+            progress = train(run, schedule, after_refresh, bar.reach)
         return run.model, run.rows, progress
 
 

@@ -13,16 +13,18 @@ import numpy as np
 from nearfield.descent import descend
 from nearfield.model import Model
 from nearfield.moments import Moments, in_order
+from nearfield.progress import HIDDEN, Bars
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 from nearfield.taper import Taper
 
 _FOLDS = 5
+_WORDS = "calibrating, without a part of the rows at a time"
 _ITERATIONS = 25  # of L-BFGS, from the optimum of all rows
 
 
 def outer_moments(
-    model: Model, rows: Rows, rng: np.random.Generator, taper: Taper | None = None
+    model: Model, rows: Rows, rng: np.random.Generator, taper: Taper | None = None, bars: Bars = HIDDEN
 ) -> tuple[Moments, np.ndarray] | None:
     """Moments (u, 1, C) of all observations, and noise variances (u, 1) or (u, C), of models that have not seen them.
 
@@ -32,7 +34,7 @@ def outer_moments(
     fold = (rng.permutation(int(group.max()) + 1) % _FOLDS)[group]
     row, parts, noises, places = rows.observations.row, [], [], []
     start = _forgetful(model)
-    for number in np.unique(fold):
+    for number in bars.each(_WORDS, np.unique(fold).tolist()):
         own = rows.sample(np.flatnonzero(fold != number), model.family)
         if len(own) < 2 or model.family.constant(own.observed):
             return None
@@ -47,7 +49,7 @@ def outer_moments(
 
 
 def apart_moments(
-    model: Model, rows: Rows, k: int, rng: np.random.Generator, taper: Taper | None = None
+    model: Model, rows: Rows, k: int, rng: np.random.Generator, taper: Taper | None = None, bars: Bars = HIDDEN
 ) -> tuple[Moments, np.ndarray] | None:
     """The same where rows see different others: all rows that one may see predict it, with k neighbours.
 
@@ -68,7 +70,7 @@ def apart_moments(
     of_row[rows.observations.row] = fold
     parts, noises, places = [], [], []
     start = _forgetful(model)
-    for one in np.unique(fold):
+    for one in bars.each(_WORDS, np.unique(fold).tolist()):
         own = rows.sample(np.flatnonzero(of_row != one), model.family)
         if len(own) < 2 or model.family.constant(own.observed):
             return None

@@ -45,17 +45,22 @@ def shuffled_losses(
     replaced = (scaling or Scaling(np.zeros(inputs.shape[1]), np.ones(inputs.shape[1]))).replaced
     groups = [[column] for column in range(inputs.shape[1])] if groups is None else groups
 
-    def mean_score(at: np.ndarray) -> float:
-        scores = score(predictor.elsewhere(which, at, _MOST_NEIGHBOURS), left_out)
-        return float(np.average(scores, weights=left_out.weights))
+    def scores(of: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Those of the left-out rows `of` (c,) where they are put, (c, d)."""
+        return score(predictor.elsewhere(which[of], at, _MOST_NEIGHBOURS), left_out.take(of))
 
-    whole, losses = mean_score(inputs), np.zeros(len(groups))
+    every, weights, losses = np.arange(len(which)), left_out.weights, np.zeros(len(groups))
+    whole = scores(every, inputs)
     for place, group in enumerate(groups):
         columns = list(group)
         if (inputs[:, columns] == inputs[:1, columns]).all():
             continue
-        shuffled = []
-        for order in orders:
-            shuffled.append(mean_score(replaced(inputs, inputs[order], columns)))
-        losses[place] = max(whole - float(np.mean(shuffled)), 0.0)
+        moved = np.concatenate([replaced(inputs, inputs[order], columns) for order in orders])
+        of = np.tile(every, _SHUFFLES)
+        stays = (moved == inputs[of]).all(axis=1)  # rare levels: most rows get the value that they have
+        if stays.all():
+            continue
+        found = whole[of]
+        found[~stays] = scores(of[~stays], moved[~stays])
+        losses[place] = max(float(np.average(whole[of] - found, weights=weights[of])), 0.0)
     return losses

@@ -11,6 +11,7 @@ import numpy as np
 from nearfield.calibration import FREE, all_rows
 from nearfield.model import Model
 from nearfield.moments import Moments, joined, support
+from nearfield.progress import HIDDEN, Bars
 from nearfield.rows import Rows
 from nearfield.scaling import Scaling
 from nearfield.simulation import Joint, joint
@@ -68,7 +69,12 @@ class Predictor:
         return self._sweeper
 
     def predict(
-        self, X: np.ndarray, scaling: Scaling, covariance: bool = False, known: np.ndarray | None = None
+        self,
+        X: np.ndarray,
+        scaling: Scaling,
+        covariance: bool = False,
+        known: np.ndarray | None = None,
+        bars: Bars = HIDDEN,
     ) -> tuple[Any, np.ndarray | None]:
         """Predictions for new inputs (n, d) in the user's units, block by block: memory grows with the answer alone.
 
@@ -77,7 +83,7 @@ class Predictor:
         """
         answer: Any = None
         between = np.empty((len(X), *(self.model.family.latents,) * 2)) if covariance else None
-        for start in range(0, len(X), _BLOCK_ROWS):
+        for start in bars.each("predicting", range(0, len(X), _BLOCK_ROWS)):
             block = slice(start, start + _BLOCK_ROWS)
             moments = self._sweeper.new(scaling.apply(X[block]), self.k, covariance)
             part = self.head.predicted(moments, self.noise(None if known is None else known[block]))

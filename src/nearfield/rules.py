@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,8 +18,20 @@ from nearfield.column_values import MISSING, Coded, TableError, TableWarning
 _NUMERIC = ("number", "flag", "date", "duration")
 _KINDS = (*_NUMERIC, "text", "means", "unused")
 _PERIODS = {"hour": 1.0, "weekday": 7.0, "year": 365.2425}  # days
+_NUMBER = re.compile(r"(\D*)1\D?234[.,]5 ?(.*)")
 _FOLDS = 5
 _PRIOR_ROWS = (0.5, 1e4)  # that the mean of all rows counts for at a level, at least and at most
+
+
+def unit_of(form: str) -> str:
+    """The unit of numbers whose cells are written like this example, see `spellings.py`: kg, % or $; else nothing."""
+    found = _NUMBER.fullmatch(form)
+    return (found[1] or found[2]) if found else ""
+
+
+def with_unit(name: str, unit: str) -> str:
+    """A name as figures have it."""
+    return f"{name} ({unit})" if unit else name
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,11 @@ class Rule:
     def read_as(self) -> str:
         """The kind that its cells are read as."""
         return "text" if self.kind == "means" else self.kind
+
+    @property
+    def label(self) -> str:
+        """The name for the axis of a figure, with the unit where the column has one."""
+        return with_unit(self.name, "days" if self.kind == "duration" else unit_of(self.form))
 
     @property
     def plain(self) -> bool:

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
-from tqdm import tqdm
 
 from nearfield.arrow_columns import ArrowColumns
 from nearfield.atomic import replacing
 from nearfield.column_values import TableError
 from nearfield.columns import Columns
 from nearfield.encoding import MAX_LEVELS, TableEncoder
+from nearfield.progress import Bars
 from nearfield.rules import Tally
 from nearfield.storage import Storage
 from nearfield.table import require_columns
@@ -183,12 +183,11 @@ class _Reading:
         features = self._storage.named("features", (n, m), dtype, fresh=done == 0)
         whole = not pa.types.is_floating(self._files.schema.field(self._target).type)
         y = self._storage.named("target", (n,), np.int64 if whole else np.float64, fresh=done == 0)
-        hidden = None if self._verbose is None else not self._verbose
-        with tqdm(total=n, initial=done, desc="reading", unit="row", unit_scale=True, disable=hidden) as bar:
+        with Bars(self._verbose).bar("reading", n, "rows", initial=done) as bar:
             for number, block in enumerate(self._files.blocks([*self._names, self._target], done), 1):
                 kept += self._write(block, encoder, features[kept:], y[kept:], done)
                 done += block.num_rows
-                bar.update(block.num_rows)
+                bar.add(block.num_rows)
                 if number % _NOTED == 0 or done == n:
                     self._note(asked, done, kept)
         self._tally.warn()

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from nearfield.calibration import EVERY_ROW
+from nearfield.families import FAMILIES, usual
+
 _BENT = 0.5  # share of the scores of a column from which it counts as bent
 _NAMED = 5  # bent columns that are named
 
@@ -108,6 +111,8 @@ class Summary:
     exact_nll: float = 0.0  # and given the nearest
     refreshes: dict[str, float] = field(default_factory=dict)
     """mean left-out log density, of a standardised target, in each refresh of training: by its number, from 1"""
+    constant: dict[str, float] = field(default_factory=dict)
+    """scores of the same left-out rows by a prediction that ignores the columns; files of earlier versions have none"""
 
     def as_dict(self) -> dict[str, object]:
         """List all of it as plain numbers and text.
@@ -120,25 +125,67 @@ class Summary:
         return asdict(self)
 
     def __str__(self) -> str:
-        stopped = "early, the score had settled" if self.steps < self.most_steps else "at max_steps"
-        stopped = stopped if self.steps else "before it began: too few rows, or a constant target"
-        recoveries = f"{self.jittered} factorisations with extra jitter, {self.rejected} steps rejected"
-        scores = ", ".join(f"{label} {self.left_out[name]:.4g}" for name, label in _LABELS if name in self.left_out)
-        covered = [f"{100 * self.left_out[name]:.1f}" for name in _COVERAGES if name in self.left_out]
+        """Sentences that need no glossary; nothing is told that is zero or as usual."""
+        told = [
+            self._rows(),
+            self._unusual(),
+            self._training(),
+            self._recoveries(),
+            self._neighbours(),
+            "those that are least like it count less, so that predictions do not jump"
+            * (bool(self.neighbourhoods) and not self.k_reason.startswith(EVERY_ROW)),
+            self.smoothness if self.steps else "",
+            self.bent if self.steps else "",
+            self.axes,
+            self.sill,
+            self._searching(),
+            f"To judge it, {self.left_out_rows:,} rows were left out and predicted as if they were new",
+            self.leaving,
+            self._intervals(),
+            self._scores(),
+            self.verdict(),
+        ]
+        return "\n".join(_sentence(line) for line in told if line)
+
+    def _rows(self) -> str:
         appended = f" ({self.appended:,} of them appended later)" if self.appended else ""
         appended += f" ({self.forgotten:,} others were forgotten)" if self.forgotten else ""
-        edges = f", {self.neighbourhoods} neighbourhoods" if self.neighbourhoods else ""
-        lines = [
-            f"{self.rows:,} rows{appended}, {self.columns} columns, kernel {self.kernel}, {self.mean} mean, "
-            f"{self.likelihood.replace('_', ' ')} likelihood, {self.predictive} predictive",
-            f"trained {self.steps} steps in {self.seconds:.1f} s (stopped {stopped}); recoveries: {recoveries}",
-            f"k = {self.k}{edges}: {self.k_reason}",
-            *filter(None, (self.smoothness, self.bent, self.axes, self.sill, self.leaving, self._searching())),
-            f"{self.left_out_rows:,} rows left out: {scores}",
+        return f"{self.rows:,} rows{appended}, {self.columns} columns, learned in {self.seconds:.1f} s"
+
+    def _unusual(self) -> str:
+        family = FAMILIES.get(self.likelihood)
+        likely = family is None or family.kind in ("numbers", "label") or family is usual(family.kind)
+        found = [
+            "" if self.kernel == "auto" else f"kernel {self.kernel}",
+            "" if self.mean == "constant" else f"{self.mean} mean",
+            "" if likely else f"{self.likelihood.replace('_', ' ')} likelihood",
+            "" if self.predictive == "calibrated" else f"{self.predictive} predictive",
         ]
-        if covered:
-            lines.append(f"intervals of 50 / 90 / 95 % cover {' / '.join(covered)} % of them")
-        return "\n".join(lines)
+        found = [what for what in found if what]
+        return f"not the defaults: {', '.join(found)}" if found else ""
+
+    def _training(self) -> str:
+        """Nothing where it ended by itself."""
+        if not self.steps:
+            return "nothing was trained, as there are too few rows or the target is constant: starting values stay"
+        if self.steps < self.most_steps:
+            return ""
+        return f"training ended at its limit of {self.steps:,} steps (max_steps), before its score had settled"
+
+    def _recoveries(self) -> str:
+        """What they mean, where there were any."""
+        found = []
+        if self.jittered:
+            found.append(f"{_times(self.jittered)} rows were so alike that a little noise was added to solve for them")
+        if self.rejected:
+            found.append(f"{_times(self.rejected)} a step of training gave no finite score and was not taken")
+        return f"{'; '.join(found)}: harmless if seldom" if found else ""
+
+    def _neighbours(self) -> str:
+        said = f"each prediction comes from the {self.k:,} rows most like it (k = {self.k}): {self.k_reason}"
+        if self.k_reason.startswith(EVERY_ROW):  # files of earlier versions have it, too
+            said = f"each prediction comes from all other rows (k = {self.k}){self.k_reason.removeprefix(EVERY_ROW)}"
+        return said
 
     def _searching(self) -> str:
         """What an approximate search misses; nothing where none was asked for."""
@@ -147,17 +194,59 @@ class Summary:
         if not self.leaves:
             return "approximate search was asked for, but would not be faster here: search is exact"
         return (
-            f"approximate search: {self.leaves:,} boxes a query have {self.recall:.1%} of the neighbours of left-out "
-            f"rows; their NLL is {self.approximate_nll:.4f}, with all neighbours {self.exact_nll:.4f}"
+            f"search is approximate: it looks into {self.leaves:,} boxes of rows and finds {self.recall:.1%} of those "
+            f"most like a left-out row; NLL is {self.approximate_nll:.4f} with these, {self.exact_nll:.4f} with all"
         )
+
+    def _intervals(self) -> str:
+        covered = {
+            level: f"{100 * self.left_out[name]:.1f} %" for level, name in _COVERAGES.items() if name in self.left_out
+        }
+        if 90 not in covered:
+            return ""
+        others = ", ".join(f"{share} of {level} % intervals" for level, share in covered.items() if level != 90)
+        return f"of their 90 % intervals {covered[90]} hold what was observed" + (f" ({others})" if others else "")
+
+    def _scores(self) -> str:
+        """Scores to compare models by."""
+        own = self.left_out
+        found = [f"{name} {own[key]:.4g} ({meaning})" for key, (name, meaning) in _SCORES.items() if key in own]
+        return f"scores to compare models by, the lower the better: {', '.join(found)}" if found else ""
+
+    def verdict(self) -> str:
+        """How well left-out rows are predicted, beside a prediction that ignores the columns."""
+        own, constant = self.left_out, self.constant
+        if "error" in own:
+            said = f"Of left-out rows {100 * own['error']:.3g} % get the wrong class"
+            if "error" in constant:
+                said += f"; always predicting the most frequent one would get {100 * constant['error']:.3g} % wrong"
+            return said
+        if "rmse" not in own:
+            return ""
+        family = FAMILIES.get(self.likelihood)
+        several = family is not None and family.kind == "numbers"
+        said = f"Left-out rows are predicted with an RMSE of {own['rmse']:.4g}{', averaged over targets' * several}"
+        if "rmse" in constant:
+            without = "always predicting the same rate" if family is not None and family.kind == "count" else _MEAN
+            said += f"; {without} would give {constant['rmse']:.4g}"
+        return said
+
+
+def _sentence(text: str) -> str:
+    """With a capital letter and a full stop."""
+    return f"{text[0].upper()}{text[1:]}".rstrip(".") + "."
+
+
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n:,} times"
 
 
 def smoothness_line(shares: Mapping[str, float] | None) -> str:
-    """Which smoothness was learned; nothing where it was not."""
+    """Which smoothness was learned, of shares from rough to smooth; nothing where it was not."""
     if shares is None:
         return ""
-    rough, middle, smooth = (f"{share:.2%}" if 0 < share < 0.01 else f"{share:.0%}" for share in shares.values())
-    return f"smoothness: {rough} Matern 1/2, {middle} Matern 3/2, {smooth} Matern 5/2"
+    told = [f"{share:.0%} {how}" for how, share in zip(_SMOOTHNESS, shares.values(), strict=True) if share >= 0.005]
+    return f"how the target changes with the columns: {', '.join(told[::-1])}".replace("%", " %")
 
 
 def bent_line(shares: np.ndarray, names: Sequence[object]) -> str:
@@ -166,18 +255,17 @@ def bent_line(shares: np.ndarray, names: Sequence[object]) -> str:
     if not bent.size:
         return ""
     most = bent[np.argsort(shares[bent, 0], kind="stable")]
-    towards = np.where(shares[most, 1] > shares[most, 2], "normal", "uniform")
-    said = [f"{names[e]} ({scores})" for e, scores in zip(most[:_NAMED].tolist(), towards.tolist(), strict=False)]
+    said = [str(names[e]) for e in most[:_NAMED].tolist()]
     rest = f" and {len(most) - _NAMED} more" if len(most) > _NAMED else ""
-    return f"bent towards scores of their ranks: {', '.join(said)}{rest}"
+    return f"of these columns the order of the values counts more than the values themselves: {', '.join(said)}{rest}"
 
 
-_LABELS = (
-    ("rmse", "RMSE"),
-    ("nll", "NLL"),
-    ("crps", "CRPS"),
-    ("error", "error"),
-    ("brier", "Brier score"),
-    ("calibration_error", "calibration error"),
-)
-_COVERAGES = ("coverage_50", "coverage_90", "coverage_95")
+_SCORES = {
+    "nll": ("NLL", "log loss"),
+    "crps": ("CRPS", "error with error bars counted"),
+    "brier": ("Brier score", "squared error of probabilities"),
+    "calibration_error": ("calibration error", "probabilities against frequencies"),
+}
+_SMOOTHNESS = ("abruptly", "in between", "smoothly")
+_COVERAGES = {50: "coverage_50", 90: "coverage_90", 95: "coverage_95"}
+_MEAN = "always predicting the mean"

@@ -221,8 +221,16 @@ class Sweeper:
 
     # --- moments ----------------------------------------------------------------------------------------------------
 
-    def left_out(self, which: np.ndarray, ks: np.ndarray, covariance: bool = False) -> Moments:
+    def left_out(
+        self,
+        which: np.ndarray,
+        ks: np.ndarray,
+        covariance: bool = False,
+        done: Callable[[int], None] = lambda rows: None,
+    ) -> Moments:
         """Moments (b, q, C) of the observations `which` (b,), each left out, for each k in ks (q,).
+
+        done: told of so many rows more, as they are done.
 
         Where all rows are neighbours but each sees others, those are its nearest, MOST_APART at most.
         """
@@ -230,12 +238,13 @@ class Sweeper:
             ks = np.minimum(ks, MOST_APART)
         elif self.whole(int(ks[-1])):
             every = self._left_out_together(which, covariance)
-            return every if len(ks) == 1 else beside(self.left_out(which, ks[:-1], covariance), every)
+            return every if len(ks) == 1 else beside(self.left_out(which, ks[:-1], covariance, done), every)
         parts = []
         for block in self._blocks(len(which), int(ks[-1])):
             left_out = self.rows.observations.take(which[block])
             table = self._of_left_out(which[block], self._wide(int(ks[-1])))
             parts.append(self._moments(self.rows.inputs[left_out.row], table, ks, left_out, covariance))
+            done(len(table.ids))
         return joined(parts)
 
     def elsewhere(self, which: np.ndarray, inputs: np.ndarray, k: int) -> Moments:
@@ -305,11 +314,17 @@ class Sweeper:
         ]
         return replace(joined(parts).at(0), outside=outside)
 
-    def settled(self, k: int, which: np.ndarray | None = None, in_place: bool = False) -> tuple[np.ndarray, int]:
+    def settled(
+        self,
+        k: int,
+        which: np.ndarray | None = None,
+        in_place: bool = False,
+        done: Callable[[float], None] = lambda share: None,
+    ) -> tuple[np.ndarray, int]:
         """The site state (n, A) after sweeps over the rows `which` (all by default) until it stands still; how many.
 
         A sweep sees the state of the one before, so the answer does not depend on the blocks. in_place: the state of
-        these rows is written over, which nobody else may have seen.
+        these rows is written over, which nobody else may have seen. done: told of each share more of the most sweeps.
         """
         family, rows = self.model.family, self.rows
         if family.state_size == 0 or family.state_learned:
@@ -324,8 +339,11 @@ class Sweeper:
             if whole:
                 fresh = self._updated_together(rows, which)
             else:
-                parts = zip(blocks, ids, strict=True)
-                fresh = np.concatenate([self._updated(rows, which[b], query[b], own) for b, own in parts])
+                parts = []
+                for block, own in zip(blocks, ids, strict=True):
+                    parts.append(self._updated(rows, which[block], query[block], own))
+                    done(1 / (len(blocks) * _MOST_SWEEPS))
+                fresh = np.concatenate(parts)
             old, state = rows.state[which], rows.state if in_place else rows.state.copy()
             state[which] = fresh
             rows = rows if in_place else rows.with_state(state)

@@ -31,10 +31,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+from tqdm.utils import CallbackIOWrapper
 
 from nearfield import workbook
 from nearfield.column_values import TableError, TableWarning
 from nearfield.dialect import AS_FOUND, HEAD_BYTES, Dialect, checked, sniffed
+from nearfield.progress import HIDDEN, Bar, Bars
 from nearfield.table_writing import check_writable, write_blocks
 from nearfield.text_lines import Path, blank_rows, line_of_row, opened_bytes
 
@@ -81,18 +83,18 @@ class _Source:
     gzipped: bool = False
 
 
-def read_table(path: Path, dialect: Dialect = AS_FOUND) -> pa.Table:
+def read_table(path: Path, dialect: Dialect = AS_FOUND, bars: Bars = HIDDEN) -> pa.Table:
     """The whole table, with the column types that all of its rows allow."""
     source = _source(path, dialect)
     _names(source)
     with _reading(path):
-        table = _cleaned(_whole(source), source)
+        table = _cleaned(_whole(source, bars), source)
     if (
         dialect.encoding is None
         and source.dialect.encoding == "utf-8"
         and any(map(pa.types.is_binary, table.schema.types))
     ):
-        return read_table(path, replace(dialect, encoding="cp1252"))  # what is not UTF-8 came late
+        return read_table(path, replace(dialect, encoding="cp1252"), bars)  # what is not UTF-8 came late
     if table.num_rows == 0:
         raise TableError(f"{path} has a header but no rows.")
     return table
@@ -230,8 +232,11 @@ def _parquet() -> Any:
     return pyarrow.parquet
 
 
-def _stream(source: _Source) -> Any:
+def _stream(source: _Source, bar: Bar | None = None) -> Any:
+    """The bytes of a text file, unpacked; a bar shows how many of those of the file were read."""
     file = pa.OSFile(os.fspath(source.path))
+    if bar is not None:
+        file = pa.PythonFile(CallbackIOWrapper(bar.add, file, "read"), mode="r")
     return pa.CompressedInputStream(file, "gzip") if source.gzipped else file
 
 
@@ -251,12 +256,12 @@ def _csv_options(dialect: Dialect, columns: Sequence[str] | None = None) -> dict
     }
 
 
-def _whole(source: _Source) -> pa.Table:
+def _whole(source: _Source, bars: Bars) -> pa.Table:
     if source.kind == "parquet":
         return _parquet().ParquetFile(source.path).read()
     if source.kind == "excel":
         return _named(workbook.read_sheet(source.path, NULL_VALUES))
-    with _stream(source) as stream:
+    with bars.bar("reading", os.path.getsize(source.path), "B") as bar, _stream(source, bar) as stream:
         table = pa.csv.read_csv(stream, **_csv_options(source.dialect))
     blank = blank_rows(source.path, source.dialect, source.gzipped)
     return _named(table.slice(0, max(0, table.num_rows - blank)))

@@ -77,7 +77,7 @@ class Race:
         rivals, scores = [], []
         for model, refreshes in ((run.first, self.stage.refreshes), (run.model, 1)):
             rival = Run(model, run.began, run.objective, run.rng)
-            rival.judged = run.judged
+            rival.judged, rival.moved = run.judged, run.moved
             for _ in range(refreshes):
                 _refresh(rival, self.stage, schedule)
             rivals.append(rival)
@@ -179,6 +179,7 @@ class Run:
         self.scores = np.zeros(0)  # theirs, after the last refresh
         self.state = self.began.state.copy()
         self.described: dict[str, Parameter] = self.model.described()
+        self.moved: Callable[[float], None] = lambda steps: None  # told of steps as they are taken
 
     @property
     def rows(self) -> Rows:
@@ -186,12 +187,30 @@ class Run:
         return self.began.with_state(self.state)
 
 
-def train(run: Run, schedule: Schedule, after_refresh: Callable[[Run], None] = lambda run: None) -> Progress:
-    """Learn the model's parameters, from where the run stands; calls `after_refresh` after each."""
-    progress = run.progress
+def train(
+    run: Run,
+    schedule: Schedule,
+    after_refresh: Callable[[Run], None] = lambda run: None,
+    done: Callable[[float], None] = lambda share: None,
+) -> Progress:
+    """Learn the model's parameters, from where the run stands; calls `after_refresh` after each.
+
+    done: told again and again how far training is, from 0 to 1. A stage that ends early counts as all of its steps.
+    """
+    progress, most = run.progress, max(schedule.most_steps, 1)
+    ends = np.cumsum([0, *(stage.steps(schedule) for stage in schedule.stages)])
+    taken = float(progress.refresh * schedule.refresh_every)  # in this stage
+
+    def moved(steps: float) -> None:
+        nonlocal taken
+        taken += steps
+        done(float(min(ends[progress.stage] + taken, ends[progress.stage + 1]) / most))
+
+    run.moved = moved
     while progress.stage < len(schedule.stages):
         if schedule.stages[progress.stage].advance(run, schedule):
-            progress.stage, progress.refresh = progress.stage + 1, 0
+            progress.stage, progress.refresh, taken = progress.stage + 1, 0, 0.0
+            done(float(ends[progress.stage] / most))
         after_refresh(run)
     return progress
 
@@ -327,6 +346,7 @@ def _step(
         if scored.moments is not None:
             _update_state(run, left_out, *scored.moments)
     run.progress.steps += 1
+    run.moved(1)
     run.progress.jittered += scored.jittered
     run.progress.rejected += not finite
     return finite, scored.values, weights

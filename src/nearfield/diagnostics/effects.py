@@ -35,6 +35,7 @@ class Effect:
     """
 
     column: str
+    label: str  # with its unit
     values: np.ndarray
     labels: list[str]
     mean: np.ndarray
@@ -58,7 +59,7 @@ def effect(model: Any, column: int, features: np.ndarray, points: int = _POINTS)
         low, high = mean - _BARS * std, mean + _BARS * std
     else:
         mean, low, high = bounded(model, at.reshape(-1, m), len(values), b)
-    return Effect(rule.name, values, labels, mean, low, high, exact, rule.kind not in ("text", "means"))
+    return Effect(rule.name, rule.label, values, labels, mean, low, high, exact, rule.kind not in ("text", "means"))
 
 
 def grid(

@@ -10,6 +10,7 @@ import scipy.spatial
 from nearfield.columns import Features
 from nearfield.coordinates import DEGREE
 from nearfield.diagnostics.predicted import user_features
+from nearfield.rules import with_unit
 from nearfield.variogram import largest_lag
 
 _ALL_PAIRS = 1500  # rows of which all pairs are taken
@@ -95,6 +96,17 @@ def map_columns(model: Any) -> tuple[int, int] | None:
     rules = model.encoder_.rules_
     plain = len(rules) == 2 and all(rule.kind == "number" and not rule.indicator for rule in rules)
     return (0, 1) if plain else None
+
+
+def map_labels(model: Any) -> tuple[str, str]:
+    """Names of these for the axes of a map, with their units."""
+    encoder, chart, found = model.encoder_, model._chart, map_columns(model)
+    assert found is not None
+    if chart is not None and chart.one_scale:
+        first, second = (with_unit(encoder.feature_names[e], "degrees") for e in found)
+    else:
+        first, second = (encoder.rules_[encoder.owners[e]].label for e in found)
+    return first, second
 
 
 def map_grid(model: Any, size: int | None = None, label: int | None = None) -> Grid:

@@ -14,6 +14,7 @@ from nearfield import metrics
 from nearfield.columns import Features
 from nearfield.counts import CountPredictive
 from nearfield.encoding import columns_of
+from nearfield.rules import unit_of, with_unit
 from nearfield.validation import refuse_missing_target
 
 LEVEL = 0.9
@@ -193,6 +194,19 @@ def target_names(model: Any) -> list[str]:
     if len(names) != outputs:
         names = ["y"] if outputs == 1 else [f"y{p}" for p in range(outputs)]
     return names
+
+
+def target_units(model: Any) -> list[str]:
+    """Units of the targets, as the cells of the table that a command read had them; empty where there are none."""
+    given, names = model.__dict__.get("_described", {}), target_names(model)
+    told = given.get("targets") or [given]
+    units = [unit_of(str(one.get("pattern", ""))) if isinstance(one, dict) else "" for one in told]
+    return units if len(units) == len(names) else [""] * len(names)
+
+
+def target_labels(model: Any) -> list[str]:
+    """Names of the targets for the axes of figures."""
+    return [with_unit(name, unit) for name, unit in zip(target_names(model), target_units(model), strict=True)]
 
 
 def affordable(model: Any, most: int = _MOST_LEFT_OUT, least: int = _LEAST_LEFT_OUT, work: float = _WORK) -> int:

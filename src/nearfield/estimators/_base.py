@@ -36,6 +36,7 @@ from nearfield.leaving import ALONE, LeftOut
 from nearfield.means import MEANS
 from nearfield.persistence import naming_file, read_file, write_file
 from nearfield.prediction import Predictor
+from nearfield.progress import Bars
 from nearfield.rows import join_equal
 from nearfield.summary import Summary, bent_line, smoothness_line
 from nearfield.validation import check_choice, checked_warp, is_int, plain, those
@@ -254,15 +255,15 @@ class GPEstimator(FromFiles, Maps, CountedCopies, ChangingRows, Reporting, BaseE
             self._encoder, self._first_row = columns.encoder, columns.first_row
             return those(columns.features, kept)
         some = columns if kept.all() else SomeRows(columns, kept)
-        target, self._first_row = family.level_target(observed), columns.first_row
+        target, self._first_row, bars = family.level_target(observed), columns.first_row, Bars(self.verbose)
         encoders = [TableEncoder(self.categorical_features)]
-        features = [encoders[0].learn(some, *target)]
+        features = [encoders[0].learn(some, *target, bars)]
         if few_levels_apart(encoders[0], len(some), settings):
             encoders.append(TableEncoder(self.categorical_features, max_levels=2))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", TableWarning)  # said already
-                features.append(encoders[1].learn(some, *target))
-        best = best_encoding(features, family, observed, settings, left_out) if len(features) > 1 else 0
+                features.append(encoders[1].learn(some, *target, bars))
+        best = best_encoding(features, family, observed, settings, left_out, bars) if len(features) > 1 else 0
         self._encoder = encoders[best]
         return features[best]
 

@@ -16,6 +16,7 @@ from nearfield.families import Observations
 from nearfield.fitting import Fit
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
+from nearfield.progress import Bars
 
 _LEAST = 1e-300  # probability, before its logarithm is taken
 
@@ -54,7 +55,7 @@ class ClassPredictions(JointClasses, PredictionSets, ExplainedPredictions):
             Probabilities, in the order of `classes_`; rows sum to one.
         """
         X = self._inputs(X)
-        predicted, _ = self._fit.predictor.predict(X, self._fit.inputs)
+        predicted, _ = self._fit.predictor.predict(X, self._fit.inputs, bars=Bars(self.verbose))
         return np.asarray(predicted.p)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:

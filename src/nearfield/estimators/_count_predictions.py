@@ -14,6 +14,7 @@ from nearfield.estimators._joint import JointCounts
 from nearfield.estimators._numbers import LeftOutPredictions
 from nearfield.families import Family, Observations, Observed
 from nearfield.moments import Moments
+from nearfield.progress import Bars
 from nearfield.validation import check_choice, refuse_missing_target
 
 
@@ -130,7 +131,7 @@ class CountPredictions(JointCounts, ExplainedPredictions):
         told = self._given_again(exposure, trials)
         X = self._inputs(X)
         given = self._family.given_arrays(len(X), **told)
-        predicted, _ = self._fit.predictor.predict(X, self._fit.inputs)
+        predicted, _ = self._fit.predictor.predict(X, self._fit.inputs, bars=Bars(self.verbose))
         return self._distribution(predicted, given)
 
     def explain(self, X: Any, n_neighbours: int = 5, *, exposure: Any = None, trials: Any = None) -> Explanation:

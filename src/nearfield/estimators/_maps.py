@@ -85,15 +85,14 @@ class Maps:
     def _sill_line(self) -> str:
         """That the sill means nothing, for the summary, where the kernel's variance is far above the target's."""
         model = self._fit.predictor.model
-        if model.family.kind != "number" or not model.scale2[0] > FAR_SILL:
+        if self._chart is None or model.family.kind != "number" or not model.scale2[0] > FAR_SILL:
             return ""
-        within = ""
-        if self._chart is not None:
-            lag = largest_lag(self._fit.inputs, self._fit.predictor.rows.inputs)
-            within = f" (at the largest lag, {lag:.4g}, it is {self.variogram([lag])[0]:.4g})"
+        lag = largest_lag(self._fit.inputs, self._fit.predictor.rows.inputs)
+        within = f" (at the largest lag, {lag:.4g}, it is {self.variogram([lag])[0]:.4g})"
         return (
-            f"the sill, kernel_scale_ squared, is {model.scale2[0]:.3g} times the variance of the target: length "
-            f"scales are beyond the reach of the rows; read the variogram at lags within them instead{within}"
+            "the target changes over distances longer than the rows reach, so that the sill, kernel_scale_ squared, "
+            f"is {model.scale2[0]:.3g} times the variance of the target and means little: read the variogram at lags "
+            f"within them instead{within}"
         )
 
     @property
@@ -115,9 +114,10 @@ class Maps:
         given = self.encoder_.feature_names
         own = ["east", "north"] if chart.one_scale else [given[e] for e in chart.columns]
         if not chart.is_turned:
-            return f"coordinates: {', '.join(own)}, not turned, as left-out rows prefer"
+            return f"the coordinates {', '.join(own)} are not turned: other axes would not predict left-out rows better"
         axes = (" ".join(f"{w:+.2f} {name}" for w, name in zip(axis, own, strict=True)) for axis in chart.rotation)
-        return f"coordinates are turned, as left-out rows prefer: {', '.join(f'({axis})' for axis in axes)}"
+        told = ", ".join(f"({axis})" for axis in axes)
+        return f"coordinates are turned, as left-out rows are predicted better so, to the axes {told}"
 
     def _drifting(self, chart: Chart | None) -> dict[str, Any]:
         """Settings of a linear mean of some columns, where the argument asks for it.

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from nearfield.estimators._blocks import BlockAverages
 from nearfield.estimators._guarantee import INTERVALS, GuaranteedIntervals
 from nearfield.heads.outputs import joint_scores
+from nearfield.progress import Bars
 from nearfield.validation import check_choice, refuse_missing_target
 
 
@@ -236,7 +237,9 @@ class NumberPredictions(BlockAverages, GuaranteedIntervals):
         X = self._inputs(X)
         predictor, target = self._fit.predictor, self._target
         known = self._known_noise(noise_variance, len(X), uncertainty)
-        predicted, covariance = predictor.predict(X, self._fit.inputs, covariance=joint, known=known)
+        predicted, covariance = predictor.predict(
+            X, self._fit.inputs, covariance=joint, known=known, bars=Bars(self.verbose)
+        )
         noisy = uncertainty == "observation"
         scale = predicted.scale if noisy else np.maximum(predicted.latent_scale, 1e-12)
         between = None

@@ -95,10 +95,10 @@ class Reporting:
         """Scikit-learn's diagram, and below it what the fit did, where there was one."""
         if not hasattr(self, "summary_"):
             return diagram
-        said = escape(str(self.summary_))
+        said = "".join(f"<li>{escape(line)}</li>" for line in str(self.summary_).splitlines())
         return (
             f"{diagram}<details open><summary>What the fit did</summary>"
-            f'<pre style="white-space:pre-wrap;margin:.3em 0">{said}</pre></details>'
+            f'<ul style="margin:.3em 0;padding-left:1.3em;max-width:48em">{said}</ul></details>'
         )
 
     def _repr_html_inner(self) -> str:

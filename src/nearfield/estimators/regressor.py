@@ -73,7 +73,7 @@ class GPRegressor(RegressorMixin, LearnedNumbers, GradientMixin, ExplainedPredic
         Folder in which a table in files is kept while it is fitted. One that is named stays, and an interrupted fit
         goes on from there; None: files without a name among temporary ones.
     verbose : bool, default=None
-        Whether to show a progress bar; None shows it on terminals only.
+        Whether to show progress bars of what takes longer than a moment; None shows them on terminals only.
     random_state : int, RandomState instance or None, default=None
         Seed of all that is random. The same int gives the same bits.
     warp : bool, list or dict, default=True

@@ -24,8 +24,8 @@ import numpy as np
 from nearfield.column_values import DAY, MISSING, Coded, TableError
 from nearfield.columns import Columns
 from nearfield.diagnostics.slices import column_values, level_name, short, shown, used_columns
-from nearfield.encoding import TableEncoder, Tally
-from nearfield.rules import Rule
+from nearfield.encoding import TableEncoder
+from nearfield.rules import Rule, Tally
 from nearfield.validation import nearest_name
 
 _RANGE = (0.01, 0.99)  # quantiles between which a slider goes

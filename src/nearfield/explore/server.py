@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any
 
+from nearfield.colours import style_sheet
 from nearfield.explore.explorer import Explorer
 from nearfield.explore.fields import Refused
 
@@ -79,6 +80,7 @@ def _files() -> dict[str, tuple[str, bytes]]:
     """Type and content of the files of the page, by path."""
     own = files("nearfield.explore") / "page"
     colours = (files("nearfield.report") / "templates" / "colours.css").read_bytes()
+    colours = style_sheet().encode() + colours
     return {
         "/": ("text/html", (own / "index.html").read_bytes()),
         "/explore.css": ("text/css", colours + (own / "explore.css").read_bytes()),

@@ -152,6 +152,10 @@ class Calibrator(Protocol):
         """The accuracy in words."""
         ...
 
+    def remark(self, head: Any) -> str:
+        """What is to be said of a head that `fit` gave, where that is not what was asked for; else nothing."""
+        ...
+
     def scores(self, rows: Any, head: Any) -> dict[str, float]:
         """Scores by name, in the units of the target."""
         ...

@@ -203,6 +203,10 @@ class ClassCalibrator:
     def describe(self, rows: LeftOutLabels, head: ClassHead) -> str:
         return f"NLL {rows.nll(head):.4f}"
 
+    def remark(self, head: ClassHead) -> str:
+        """Nobody asks for it."""
+        return ""
+
     def scores(self, rows: LeftOutLabels, head: ClassHead) -> dict[str, float]:
         scores = ClassScores.of(rows.labels, head.predicted(rows.moments).p, rows.weights).as_dict()
         return {name: scores[name] for name in ("nll", "error", "brier", "calibration_error")}

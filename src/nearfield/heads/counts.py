@@ -128,6 +128,10 @@ class CountCalibrator:
     def describe(self, rows: LeftOutCounts, head: CountHead) -> str:
         return f"NLL {self.nll(rows, head):.4f}"
 
+    def remark(self, head: CountHead) -> str:
+        """Nobody asks for it."""
+        return ""
+
     def scores(self, rows: LeftOutCounts, head: CountHead) -> dict[str, float]:
         y, dist = self.family.values(rows.observed), self._predict(rows, head)
         return {name: value for name, value in self.sums.of(y, dist, rows.weights).as_dict().items() if name != "n"}

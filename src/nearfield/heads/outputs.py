@@ -15,7 +15,7 @@ import numpy as np
 import scipy.stats
 from scipy.special import ndtri
 
-from nearfield.heads.regression import LeftOutNumbers, Predicted, RegressionCalibrator, RegressionHead
+from nearfield.heads.regression import KEPT_PLAIN, LeftOutNumbers, Predicted, RegressionCalibrator, RegressionHead
 from nearfield.moments import Moments
 from nearfield.persistence import ModelFileError, require
 
@@ -139,9 +139,11 @@ class OutputsCalibrator:
     def describe(self, rows: LeftOutOutputs, heads: OutputHeads) -> str:
         rmse = self._mean(rows, heads, lambda own, part, head: part.rmse())
         crps = self._mean(rows, heads, lambda own, part, head: part.crps(head))
+        return f"RMSE {rmse:.2%} and CRPS {crps:.2%} of a standard deviation, averaged over outputs"
+
+    def remark(self, heads: OutputHeads) -> str:
         plain = sum(own.kept_plain(head) for own, head in zip(self.each, heads.heads, strict=True))
-        kept = f" (the plain predictive for {plain} of {len(self.each)}: none was better calibrated)" if plain else ""
-        return f"RMSE {rmse:.2%} and CRPS {crps:.2%} of a standard deviation, averaged over outputs{kept}"
+        return f"for {plain} of {len(self.each)} targets {KEPT_PLAIN}" if plain else ""
 
     def scores(self, rows: LeftOutOutputs, heads: OutputHeads) -> dict[str, float]:
         """Averages over outputs, each in its own units."""

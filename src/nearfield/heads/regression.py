@@ -320,6 +320,9 @@ def _negative_log_posterior(theta: np.ndarray, rows: LeftOutNumbers, floor: floa
     return float(value), (by_prior - gradients @ rows.weights) / total
 
 
+KEPT_PLAIN = "error bars are those of the trained model, as corrections by left-out rows would not be better"
+
+
 @dataclass(frozen=True)
 class RegressionCalibrator:
     """How heads of a regression are fitted and judged; see `families.Calibrator`.
@@ -361,10 +364,12 @@ class RegressionCalibrator:
 
     def describe(self, rows: LeftOutNumbers, head: RegressionHead) -> str:
         """Relative to the target's standard deviation, the unit that all data share (or its robust counterpart)."""
-        kept = " (the plain predictive: none was better calibrated)" if self.kept_plain(head) else ""
         if self.robust:
-            return f"CRPS {rows.crps(head):.2%} of the target's median deviation{kept}"
-        return f"RMSE {rows.rmse():.2%} and CRPS {rows.crps(head):.2%} of the target's standard deviation{kept}"
+            return f"CRPS {rows.crps(head):.2%} of the target's median deviation"
+        return f"RMSE {rows.rmse():.2%} and CRPS {rows.crps(head):.2%} of the target's standard deviation"
+
+    def remark(self, head: RegressionHead) -> str:
+        return KEPT_PLAIN if self.kept_plain(head) else ""
 
     def finish(self, rows: LeftOutNumbers, head: RegressionHead) -> RegressionHead:
         """The head as it goes on where left-out rows do not lead: to the latent function, and far away.

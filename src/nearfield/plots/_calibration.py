@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from nearfield.colours import BLUE, GREY
 from nearfield.diagnostics import Predicted
 from nearfield.diagnostics.chance import independent, share_band
 from nearfield.diagnostics.coverage import LEVELS, coverage, pit_histogram
-from nearfield.plots._common import BLUE, GREY, axes, one_target, shown_rows
+from nearfield.plots._common import axes, one_target, shown_rows
 from nearfield.validation import is_int
 
 

@@ -6,12 +6,6 @@ from typing import Any
 
 from nearfield.diagnostics import Evaluated, Predicted, left_out, predicted_rows
 
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
-"""Okabe and Ito's, told apart by all; the model, what draws attention, something else, and what is expected."""
-
-SEQUENTIAL, SPREAD, DIVERGING = "viridis", "cividis", "PuOr"
-"""Colour maps of values, of uncertainties, and of residuals."""
-
 INSTALL = "nearfield.plots needs matplotlib: pip install 'nearfield[plots]'"
 
 

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from nearfield.colours import BLUE, GREY, ORANGE
 from nearfield.columns import Features
 from nearfield.diagnostics import left_out
 from nearfield.diagnostics.effects import Effect, effect
 from nearfield.diagnostics.neighbours import scores_by_k
-from nearfield.diagnostics.predicted import target_names
+from nearfield.diagnostics.predicted import target_labels
 from nearfield.diagnostics.slices import used_columns
 from nearfield.encoding import columns_of
-from nearfield.plots._common import BLUE, GREY, ORANGE, axes
+from nearfield.plots._common import axes
 from nearfield.validation import column_numbers, is_int
 
 _ROWS = 50
@@ -97,7 +98,7 @@ class PartialEffectDisplay:
         chosen = (most - 1 if classes is not None else 0) if output is None else output
         if not (is_int(chosen) and 0 <= chosen < most):
             raise ValueError(f"output is {output!r}: expected a whole number from 0 to {most - 1}.")
-        label = target_names(estimator)[chosen] if classes is None else f"P({classes[chosen]})"
+        label = target_labels(estimator)[chosen] if classes is None else f"P({classes[chosen]})"
         return cls(effect=found, output=int(chosen), y_label=label).plot(ax=ax)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> PartialEffectDisplay:
@@ -125,7 +126,7 @@ class PartialEffectDisplay:
             style = {"fmt": "o", "color": BLUE, "capsize": 3, **kwargs}
             self.line_ = ax.errorbar(own.values, mean, np.stack([mean - low, high - mean]), **style)
             ax.set_xticks(own.values, own.labels, rotation=30, ha="right")
-        ax.set(xlabel=own.column, ylabel=self.y_label)
+        ax.set(xlabel=own.label, ylabel=self.y_label)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from nearfield.colours import BLUE, DIVERGING, GREY, SEQUENTIAL, SPREAD
 from nearfield.diagnostics import left_out
-from nearfield.diagnostics.places import Grid, Variogram, ground_aspect, map_columns, map_grid, variogram
-from nearfield.diagnostics.predicted import target_names
-from nearfield.plots._common import BLUE, DIVERGING, GREY, SEQUENTIAL, SPREAD, axes
+from nearfield.diagnostics.places import Grid, Variogram, ground_aspect, map_columns, map_grid, map_labels, variogram
+from nearfield.diagnostics.predicted import target_labels, target_names
+from nearfield.plots._common import axes
 from nearfield.validation import check_choice
 
 WHAT = ("mean", "std", "residual")
@@ -175,18 +176,19 @@ class MapDisplay:
         """
         check_is_fitted(estimator)
         check_choice("what", what, WHAT)
-        name = target_names(estimator)[0]
+        name, own = target_names(estimator)[0], target_labels(estimator)[0]
         if what != "residual":
             grid, classes = map_grid(estimator, size, output), getattr(estimator, "classes_", None)
-            label = name if classes is None else f"P({classes[-1 if output is None else output]})"
-            return cls(what=what, columns=grid.columns, target=label, grid=grid, aspect=_aspect(estimator)).plot(ax=ax)
+            label = own if classes is None else f"P({classes[-1 if output is None else output]})"
+            return cls(
+                what=what, columns=map_labels(estimator), target=label, grid=grid, aspect=_aspect(estimator)
+            ).plot(ax=ax)
         columns = map_columns(estimator)
         evaluated = left_out(estimator)
         if columns is None or list(evaluated.targets) != [name]:
             raise ValueError("a map of residuals is that of one number or count at places: fit with coordinates=.")
-        names = estimator.encoder_.feature_names
         return cls(
-            what=what, columns=(names[columns[0]], names[columns[1]]), target=name,
+            what=what, columns=map_labels(estimator), target=own,
             points=evaluated.features[:, list(columns)], residual=evaluated.targets[name].residual,
             aspect=_aspect(estimator),
         ).plot(ax=ax)  # fmt: skip

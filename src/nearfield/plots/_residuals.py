@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from nearfield.colours import BLUE, GREY, ORANGE
 from nearfield.diagnostics import Predicted
 from nearfield.diagnostics.residuals import Off, by_values
 from nearfield.diagnostics.slices import column_values, level_name, used_columns
-from nearfield.plots._common import BLUE, GREY, ORANGE, axes, one_target, shown_rows
+from nearfield.plots._common import axes, one_target, shown_rows
 from nearfield.validation import column_numbers
 
 _MOST_POINTS = 3000
@@ -103,7 +104,7 @@ class LeftOutResidualDisplay:
         rule, ticks = encoder.rules_[number], None
         if rule.kind == "text":
             ticks = {level: level_name(rule, level) for level in np.unique(values).astype(int).tolist()}
-        return cls._of(rows, np.where(missing, np.nan, values), rule.name, name, ticks, ax)
+        return cls._of(rows, np.where(missing, np.nan, values), rule.label, name, ticks, ax)
 
     @classmethod
     def from_predictions(

@@ -14,7 +14,7 @@ from nearfield.diagnostics import residuals as off
 from nearfield.diagnostics.chance import holm, independent, mean_p, share_band, share_p
 from nearfield.diagnostics.frequencies import rootogram
 from nearfield.diagnostics.labels import confusion, curves, reliability
-from nearfield.diagnostics.predicted import LEVEL
+from nearfield.diagnostics.predicted import LEVEL, target_names, target_units
 from nearfield.diagnostics.slices import Slice, column_slices, column_values, slices_of, used_columns
 from nearfield.report import sentences as say
 
@@ -42,7 +42,8 @@ def _target(model: Any, rows: Evaluated, name: str, top: Sequence[str]) -> dict[
     features = rows.features[places]
     gain, _, p = mean_p(constant.crps - own.crps, own.weights, own.units)
     found: dict[str, Any] = {
-        "name": name, "n": len(own), "rows": rows.rows,
+        "name": name, "unit": dict(zip(target_names(model), target_units(model), strict=True)).get(name, ""),
+        "n": len(own), "rows": rows.rows,
         "scores": {"model": own.scores(), "constant": constant.scores()},
         "gain": {"crps": gain, "p": p},
         "calibration": _calibration(model, own, constant, features),
@@ -142,13 +143,17 @@ def _residuals(model: Any, own: Predicted, features: np.ndarray, top: Sequence[s
         parts = slices_of(encoder, number, features)
         few = rule.kind == "text" or len(np.unique(values)) <= 8
         if few or missing.all():
-            found["columns"].append({"column": name, "bins": off.by_slices(own, parts), "points": None})
+            found["columns"].append(
+                {"column": name, "label": rule.label, "bins": off.by_slices(own, parts), "points": None}
+            )
             continue
         known = np.flatnonzero(~missing)
         told = off.Off(own.residual[known], own.std[known], own.weights[known], _some(own.units, known))
         shown = np.intersect1d(some, known)
         points = {"x": values[shown], "residual": own.residual[shown]}
-        found["columns"].append({"column": name, "bins": off.by_values(told, values[known]), "points": points})
+        found["columns"].append(
+            {"column": name, "label": rule.label, "bins": off.by_values(told, values[known]), "points": points}
+        )
     return found
 
 

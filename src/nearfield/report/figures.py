@@ -9,6 +9,7 @@ import numpy as np
 from nearfield.diagnostics.slices import short
 from nearfield.report.sentences import percent, where
 from nearfield.report.svg import Axis, Figure, Mark, Table, padded
+from nearfield.rules import with_unit
 
 _MOST_BARS = 15
 _MOST_SLICES = 14
@@ -19,14 +20,14 @@ _FEWEST = 5  # rows of a point of a reliability curve
 def of_target(told: dict[str, Any], name: str) -> dict[str, list[Figure]]:
     """Figures of a target by part: calibration, residuals, rootogram."""
     said = told["says"]
-    own, residuals = told["calibration"], told["residuals"]
+    own, residuals, unit = told["calibration"], told["residuals"], told["unit"]
     found = {
-        "calibration": [_pit(own, name), _coverage(own, name), _widths(own, name)],
+        "calibration": [_pit(own, name), _coverage(own, name), _widths(own, name, unit)],
         "slices": [_slices(own, name)] if own["slices"] else [],
-        "residuals": [_residual(residuals["prediction"], "prediction", f"{name}-prediction")],
+        "residuals": [_residual(residuals["prediction"], with_unit("prediction", unit), f"{name}-prediction", unit)],
     }
     found["residuals"] += [
-        _residual(entry, entry["column"], f"{name}-column-{i}") for i, entry in enumerate(residuals["columns"])
+        _residual(entry, entry["label"], f"{name}-column-{i}", unit) for i, entry in enumerate(residuals["columns"])
     ]
     if told["rootogram"] is not None:
         found["rootogram"] = [_rootogram(told["rootogram"], said["rootogram"], name)]
@@ -74,7 +75,7 @@ def _coverage(own: dict[str, Any], name: str) -> Figure:
     )  # fmt: skip
 
 
-def _widths(own: dict[str, Any], name: str) -> Figure:
+def _widths(own: dict[str, Any], name: str, unit: str) -> Figure:
     told = own["widths"]
     edges, counts = told["edges"], [float(count) for count in told["counts"]]
     low, high = padded(edges if edges[0] > 0.5 * edges[-1] else [*edges, 0.0], share=0.03)
@@ -86,7 +87,7 @@ def _widths(own: dict[str, Any], name: str) -> Figure:
     return Figure(
         f"widths-{name}", "Sharpness: widths of 90 % intervals",
         f"Histogram of the widths of 90 % intervals; their median is {short(told['quantiles'][2])}.",
-        Axis("width", max(low, 0.0), high), Axis("rows", *padded(counts, zero=True)), marks,
+        Axis(with_unit("width", unit), max(low, 0.0), high), Axis("rows", *padded(counts, zero=True)), marks,
         Table(["share of intervals narrower", "than"], [*rows, ["a constant prediction", short(told["constant"])]]),
         note="The narrower the better, as long as they hold.",
     )  # fmt: skip
@@ -128,7 +129,7 @@ def _cut(text: str, most: int = 24) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _residual(told: dict[str, Any], label: str, name: str) -> Figure:
+def _residual(told: dict[str, Any], label: str, name: str, unit: str) -> Figure:
     bins, points = told["bins"], told.get("points")
     levels = bool(bins) and "slice" in bins[0]
     centres = [float(i) if levels else entry["centre"] for i, entry in enumerate(bins)]
@@ -158,7 +159,7 @@ def _residual(told: dict[str, Any], label: str, name: str) -> Figure:
         f"residual-{name}", f"Residuals over {label}",
         f"Residuals, observed less predicted, over {label}; their mean in {len(bins)} bins runs from "
         f"{short(min(means))} to {short(max(means))}.",
-        Axis(label, *ends, ticks), Axis("observed − predicted", *padded(spread)), marks,
+        Axis(label, *ends, ticks), Axis(with_unit("observed − predicted", unit), *padded(spread)), marks,
         Table([label, "rows", "mean residual", "±", "root mean square", "chance of as much by luck"], rows),
     )  # fmt: skip
 
@@ -311,7 +312,8 @@ def of_effect(told: dict[str, Any], number: int) -> Figure:
         f"effect-{number}", f"{told['column']} and {told['output']}",
         f"Mean prediction of {told['output']} when {told['column']} is set to each of {len(values)} values, from "
         f"{short(min(mean))} to {short(max(mean))}.",
-        Axis(told["column"], *ends, ticks), Axis(told["output"], *padded([*told["low"], *told["high"]])), marks,
+        Axis(told["label"], *ends, ticks),
+        Axis(with_unit(told["output"], told["unit"]), *padded([*told["low"], *told["high"]])), marks,
         Table([told["column"], "mean", "low", "high"], rows), says=told["says"],
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nearfield.colours import style_sheet
 from nearfield.report.page import sections
 from nearfield.report.svg import drawn
 
@@ -28,4 +29,4 @@ def html(data: dict[str, Any]) -> str:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.globals["drawn"] = drawn
-    return environment.get_template("report.html").render(data=data, sections=sections(data))
+    return environment.get_template("report.html").render(data=data, sections=sections(data), roles=style_sheet())

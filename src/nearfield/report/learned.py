@@ -10,8 +10,8 @@ import numpy as np
 from nearfield.diagnostics import Evaluated
 from nearfield.diagnostics.effects import effect
 from nearfield.diagnostics.neighbours import scores_by_k
-from nearfield.diagnostics.places import ground_aspect, map_columns, map_grid, variogram
-from nearfield.diagnostics.predicted import affordable, target_names
+from nearfield.diagnostics.places import ground_aspect, map_columns, map_grid, map_labels, variogram
+from nearfield.diagnostics.predicted import affordable, target_names, target_units
 from nearfield.diagnostics.slices import used_columns
 from nearfield.report import sentences as say
 
@@ -44,25 +44,26 @@ def effects(model: Any, rows: Evaluated, top: Sequence[str]) -> list[dict[str, A
     found = []
     for name in top[:_EFFECTS]:
         own = effect(model, numbers[name], some)
-        for v, label in _shown_outputs(model, own.mean):
+        for v, label, unit in _shown_outputs(model, own.mean):
             told = {
-                "column": name, "output": label, "values": own.values, "labels": own.labels, "ordered": own.ordered,
+                "column": name, "label": own.label, "output": label, "unit": unit,
+                "values": own.values, "labels": own.labels, "ordered": own.ordered,
                 "mean": own.mean[:, v], "low": own.low[:, v], "high": own.high[:, v], "exact": own.exact,
             }  # fmt: skip
             found.append({**told, "says": say.of_effect(told)})
     return found
 
 
-def _shown_outputs(model: Any, mean: np.ndarray) -> list[tuple[int, str]]:
-    """Outputs with their names; of classes the one that the column moves most."""
+def _shown_outputs(model: Any, mean: np.ndarray) -> list[tuple[int, str, str]]:
+    """Outputs with their names and units; of classes the one that the column moves most."""
     if model._family.kind != "label":
         names = target_names(model)
         if model._family.kind == "count":
             given = " and ".join(f"{name} 1" for name in model._given_names)
             names = [f"{names[0]}, with {given}" if given else names[0]]
-        return list(enumerate(names))[:_MOST_OUTPUTS]
+        return list(zip(range(_MOST_OUTPUTS), names, target_units(model), strict=False))
     v = mean.shape[1] - 1 if mean.shape[1] == 2 else int(np.ptp(mean, axis=0).argmax())
-    return [(v, f"P({model.classes_[v]})")]
+    return [(v, f"P({model.classes_[v]})", "")]
 
 
 def training(model: Any) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def maps(model: Any, rows: Evaluated) -> dict[str, Any] | None:
     name = target_names(model)[0] if kind != "label" else f"P({model.classes_[-1]})"
     empty = grid.support < _FAR
     found: dict[str, Any] = {
-        "columns": grid.columns, "x": grid.x, "y": grid.y, "what": name, "kind": kind,
+        "columns": map_labels(model), "x": grid.x, "y": grid.y, "what": name, "kind": kind,
         "mean": np.where(empty, np.nan, grid.mean), "std": np.where(empty, np.nan, grid.std),
         "others": grid.others, "aspect": ground_aspect(model) if model._chart is not None else None,
         "residuals": None, "variogram": None,

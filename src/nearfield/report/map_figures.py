@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nearfield.colours import DIVERGING, SEQUENTIAL, SPREAD
 from nearfield.diagnostics.slices import short
 from nearfield.report.svg import Axis, Figure, Mark, Table, coloured, hexes, picture
 
@@ -16,9 +17,9 @@ _TIMES = 2.5  # the largest semivariance of rows that is drawn of the model
 def of_map(told: dict[str, Any]) -> list[Figure]:
     """Mean, standard deviation, residuals and variogram, as far as there are any."""
     what = told["what"]
-    found = [_picture(told, "mean", what, f"Map of {what}", "viridis")]
+    found = [_picture(told, "mean", what, f"Map of {what}", SEQUENTIAL)]
     if told["kind"] != "label":
-        found.append(_picture(told, "std", f"std of {what}", f"Map of the standard deviation of {what}", "cividis"))
+        found.append(_picture(told, "std", f"std of {what}", f"Map of the standard deviation of {what}", SPREAD))
     if told["residuals"]:
         found.append(_residuals(told))
     if told["variogram"]:
@@ -75,7 +76,7 @@ def _residuals(told: dict[str, Any]) -> Figure:
     x, y = _axes(told)
     at = [np.asarray(own[key], dtype=np.float64)[order] for key in ("x", "y")]
     strength = np.clip(0.2 + np.abs(residual[order]) / most, 0.0, 1.0).tolist()
-    shades = hexes(residual[order], -most, most, "orange_purple")
+    shades = hexes(residual[order], -most, most, DIVERGING)
     largest = order[::-1][:20]
     rows = [[short(own["x"][i]), short(own["y"][i]), short(residual[i])] for i in largest.tolist()]
     return Figure(
@@ -84,7 +85,7 @@ def _residuals(told: dict[str, Any]) -> Figure:
         f"predicted; most are between {short(-most)} and {short(most)}.", x, y,
         [Mark("points", at[0].tolist(), at[1].tolist(), low=strength, role="shaded", colours=shades)],
         Table([x.label, y.label, "residual"], rows), note="The table has the largest.",
-        bar=_bar("orange_purple", -most, most), aspect=told["aspect"],
+        bar=_bar(DIVERGING, -most, most), aspect=told["aspect"],
     )  # fmt: skip
 
 

@@ -290,7 +290,7 @@ def of_training(found: dict[str, Any], k_reason: str) -> list[str]:
             f"{found['recoveries']['jittered']:,} matrices needed a larger diagonal and "
             f"{found['recoveries']['rejected']:,} steps were not taken: both are harmless if few."
         )
-    said.append(f"Predictions come from the {found['k']:,} nearest rows: {k_reason}.")
+    said.append(f"Predictions come from the {found['k']:,} rows most like a new one: {k_reason}.")
     if found["smoothness"]:
         shares = ", ".join(f"{percent(share, 0)} {name}" for name, share in found["smoothness"].items())
         said.append(f"Smoothness of the kernel, from rough to smooth: {shares}.")

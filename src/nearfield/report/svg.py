@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from nearfield.colours import ANCHORS
 from nearfield.diagnostics.slices import short
 
 WIDTH, HEIGHT = 360, 250
@@ -317,17 +318,10 @@ def _colour_bar(bar: tuple[str, float, float], box: tuple[float, float, float, f
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
-_COLOURS = {
-    "viridis": "440154 482878 3e4a89 31688e 26828e 1f9e89 35b779 6ece58 b5de2b fde725",
-    "cividis": "00224e 123570 3b496c 575d6d 707173 8a8678 a59c74 c3b369 e1cc55 fee838",
-    "orange_purple": "b35806 e08214 fdb863 fee0b6 f7f7f7 d8daeb b2abd2 8073ac 542788",
-}
-"""Colour maps by hexadecimal anchors, even for those who see no red or green."""
-
 
 def coloured(values: np.ndarray, low: float, high: float, name: str) -> np.ndarray:
     """Colours (.., 4) of values as bytes: red, green, blue, and 0 for what is missing."""
-    anchors = np.array([[int(one[i : i + 2], 16) for i in (0, 2, 4)] for one in _COLOURS[name].split()], dtype=float)
+    anchors = np.array([[int(one[i : i + 2], 16) for i in (0, 2, 4)] for one in ANCHORS[name].split()], dtype=float)
     known = np.isfinite(values)
     share = np.clip((np.where(known, values, low) - low) / ((high - low) or 1.0), 0.0, 1.0)
     along = np.linspace(0, 1, len(anchors))
