@@ -68,7 +68,7 @@ def streamed(
     verbose: bool | None = None,
 ) -> Streamed:
     """Read the file or folder. target: the name of its column. cache: a folder that is kept; None: one that is not."""
-    files = _Files(path)
+    files = Files(path)
     if not isinstance(target, str):
         raise TypeError(f"y is {target!r}: of a table in files the target is the name of its column.")
     files.check(target)
@@ -77,7 +77,7 @@ def streamed(
 
 def target_type(path: str | os.PathLike[str], target: str) -> Any:
     """The type of a column of numbers."""
-    files = _Files(path)
+    files = Files(path)
     files.check(target)
     return files.schema.field(target).type
 
@@ -88,7 +88,7 @@ class NamedTarget(np.ndarray):
     name: str | None = None
 
 
-class _Files:
+class Files:
     """Parquet files that are one table."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -105,20 +105,25 @@ class _Files:
 
     def _described(self) -> tuple[Any, int]:
         """The columns, which all files share, and how many rows there are."""
-        schema, rows = None, 0
-        for path in self.paths:
+        schema, first, rows = None, "", 0
+        every, self.paths = self.paths, []
+        for path in every:
             try:
                 found = parquet.ParquetFile(path)
             except Exception as error:
                 raise TableError(f"{path} is not a Parquet file ({error}).") from error
+            if found.metadata.num_rows == 0:  # whatever it says of its columns
+                continue
             own, rows = found.schema_arrow, rows + found.metadata.num_rows
-            schema = own if schema is None else schema
+            if schema is None:
+                schema, first = own, path
+            self.paths.append(path)
             for name in {*schema.names, *own.names}:
                 types = [some.field(name).type if name in some.names else "no such column" for some in (schema, own)]
                 if types[0] != types[1]:
                     raise TableError(
-                        f"The files of a folder must have the same columns: {name!r} is {types[0]} in {self.paths[0]} "
-                        f"and {types[1]} in {path}."
+                        f"The files of a folder must have the same columns: {name!r} is {types[0]} in {first} and "
+                        f"{types[1]} in {path}."
                     )
         if rows == 0:
             raise TableError(f"{self.path} has no rows.")
@@ -165,7 +170,7 @@ class _Files:
 class _Reading:
     """A table on its way into the cache folder."""
 
-    def __init__(self, files: _Files, target: str, storage: Storage, categorical: Any, verbose: bool | None) -> None:
+    def __init__(self, files: Files, target: str, storage: Storage, categorical: Any, verbose: bool | None) -> None:
         self._files, self._target, self._storage = files, target, storage
         self._categorical, self._verbose = categorical, verbose
         self._names = [name for name in files.schema.names if name != target]
@@ -181,7 +186,11 @@ class _Reading:
             self._storage.require(n * (_WORK * m * dtype.itemsize + 8 + 16))
         features = self._storage.named("features", (n, m), dtype, fresh=done == 0)
         whole = not pa.types.is_floating(self._files.schema.field(self._target).type)
-        y = self._storage.named("target", (n,), np.int64 if whole else np.float64, fresh=done == 0)
+        try:
+            y = self._storage.named("target", (n,), np.int64 if whole else np.float64, fresh=done == 0)
+        except OSError:
+            self._storage.drop(*(["features"] if done == 0 else []))
+            raise
         hidden = None if self._verbose is None else not self._verbose
         with tqdm(total=n, initial=done, desc="reading", unit="row", unit_scale=True, disable=hidden) as bar:
             for number, block in enumerate(self._files.blocks([*self._names, self._target], done), 1):
