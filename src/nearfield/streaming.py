@@ -32,7 +32,7 @@ from nearfield.table import require_columns
 _LEARNED_ROWS = 1_000_000  # that tell what becomes of columns
 _BLOCK_ROWS = 2**17  # at a time
 _NOTED = 64  # blocks after which it is noted how far the reading is
-_WORK = 3  # times the table: it, its rows in boxes, and these once more while they are cut
+_WORK = 3  # times the table: it, its rows in boxes, and these once more while they are cut; and some numbers a row
 _PROGRESS = "progress.json"
 
 
@@ -183,7 +183,7 @@ class _Reading:
         asked = [self._files.fingerprint(), self._target, encoder.to_json(), dtype.name]
         done, kept = self._noted(json.loads(json.dumps(asked)))
         if done == 0:
-            self._storage.require(n * (_WORK * m * dtype.itemsize + 8 + 16))
+            self._storage.require(n * (_WORK * m * dtype.itemsize + m + 32))
         features = self._storage.named("features", (n, m), dtype, fresh=done == 0)
         whole = not pa.types.is_floating(self._files.schema.field(self._target).type)
         try:

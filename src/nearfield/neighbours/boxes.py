@@ -130,7 +130,7 @@ class Boxes:
         """Find the bounds of all boxes; whether all numbers are finite."""
         blocks, nodes, d = 1 << self.depth, (2 << self.depth) - 1, self.panels.shape[1]
         self.low, self.high = np.empty((nodes, d)), np.empty((nodes, d))
-        self.leaf_low, self.leaf_high = np.empty((blocks, d, BLOCK)), np.empty((blocks, d, BLOCK))
+        self.leaf_low, self.leaf_high = (self._make((blocks, d, BLOCK), np.float64) for _ in range(2))
         right = np.zeros(blocks, dtype=np.bool_)
 
         def bound(start: int, stop: int) -> None:
@@ -289,7 +289,10 @@ class BoxIndex:
         each = self._seen / self._asked if self._asked else float(_EXPECTED)
         if len(self._placed) or self._seen + b * each < len(boxes.panels):
             return
-        placed: Float64 = np.empty(boxes.panels.shape)
+        try:
+            placed: Float64 = boxes._make(boxes.panels.shape, np.float64)
+        except OSError:  # no room in the cache folder: leaves are put there at each visit, with the same answers
+            return
         in_threads(
             lambda a, b: _boxes.place_leaves(
                 boxes.panels, boxes.centre, boxes.scale, self._metric.packed, placed, a, b, 0
