@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 
 import numpy as np
@@ -11,9 +12,10 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402
 
-from nearfield import GPClassifier, GPRegressor, storage, streaming  # noqa: E402
+from nearfield import GPClassifier, GPRegressor, persistence, storage, streaming  # noqa: E402
 from nearfield import rows as rows_module  # noqa: E402
 from nearfield.column_values import TableError  # noqa: E402
+from nearfield.neighbours.boxes import BoxIndex  # noqa: E402
 from nearfield.storage import Storage  # noqa: E402
 
 
@@ -211,6 +213,43 @@ def test_arrays_have_the_room_that_they_ask_for(tmp_path):
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
+
+
+def mapped_from_a_file(array):
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, mmap.mmap)
+
+
+def test_placed_leaves_lie_where_the_rows_do(tmp_path, brief_training, monkeypatch):
+    """In a file where these are mapped from one; without room for them the answers are the same."""
+    model = quick().fit(written(tmp_path / "parts", *table()), "height")
+    new, indexes = table(300, seed=1)[0], []
+    prepare = BoxIndex._prepare
+
+    def noted(index, b):
+        prepare(index, b)
+        indexes.append(index)
+
+    monkeypatch.setattr(BoxIndex, "_prepare", noted)
+    expected = model.predict(new)
+    assert mapped_from_a_file(indexes[-1]._placed)
+    with pytest.warns(UserWarning, match="contains the 700 training rows"):
+        model.save(tmp_path / "model")
+    monkeypatch.setattr(persistence, "_LEAST_MAPPED", 1)
+    opened = {mapped: GPRegressor.load(tmp_path / "model", mapped=mapped) for mapped in (True, False)}
+    for mapped, model in opened.items():
+        np.testing.assert_array_equal(model.predict(new), expected)
+        assert len(indexes[-1]._placed)
+        assert mapped_from_a_file(indexes[-1]._placed) == mapped
+    full = GPRegressor.load(tmp_path / "model", mapped=True)
+
+    def no_room(*_, **__):
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(storage.Storage, "_mapped", no_room)
+    np.testing.assert_array_equal(full.predict(new), expected)
+    assert not len(indexes[-1]._placed)
 
 
 def test_the_command_fits_a_folder(tmp_path, brief_training, capsys):

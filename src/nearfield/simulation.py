@@ -40,6 +40,7 @@ _FEW_DRAWN = 12  # among the rows drawn before; more, up to DRAWN, where predict
 HEAD = 1000  # rows that are drawn first: together, or given as much data as predictions are
 MOST_GIVEN = 3000  # rows of data that rows are drawn together from
 _BLOCK_ROWS = 8192
+_LEVEL = 512  # rows of the first level in which rows before others are searched
 _SLACK = 1e-6  # share of a drawn row's variance that is taken for noise: keeps weights on many close rows small
 _LEAST = 1e-10  # of the prior variance: a row of less is known, and what it has in common with others is rounding
 _JITTER = 1e-12  # of correlations, at first
@@ -318,11 +319,21 @@ def _believed(squares: np.ndarray, drawn: int) -> tuple[np.ndarray, float]:
 
 
 def _earlier(points: np.ndarray, order: np.ndarray, most: int) -> np.ndarray:
-    """Numbers (n, e) of the nearest rows before each of the points (n, d) in that order, -1 where there are fewer."""
-    n = len(points)
+    """Numbers (n, e) of the nearest rows before each of the points (n, d) in that order, -1 where there are fewer.
+
+    Level by level, each as long as all before it: at least half of the rows that are searched may then be seen.
+    """
+    n, last = len(points), 0
     rank = np.empty(n)
     rank[order] = np.arange(n)
-    return build_index(points, hidden=Hidden(times=rank)).query(points, min(most, max(n - 1, 1)), np.arange(n)).ids
+    found = np.full((n, min(most, max(n - 1, 1))), -1, dtype=np.int64)
+    while last < n:
+        first, last = last, min(n, max(2 * last, _LEVEL))
+        among, asking = np.sort(order[:last]), np.sort(order[first:last])
+        index = build_index(points[among], hidden=Hidden(times=rank[among]))
+        ids = index.query(points[asking], found.shape[1], np.searchsorted(among, asking)).ids
+        found[asking] = np.where(ids >= 0, among[np.maximum(ids, 0)], -1)
+    return found
 
 
 def _factor(matrix: np.ndarray, jitter: float) -> np.ndarray:

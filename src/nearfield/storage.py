@@ -8,6 +8,7 @@ anything is written: a disk that is full is an error then, and not a crash later
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import shutil
 import tempfile
@@ -108,6 +109,18 @@ def moved(arrays: Mapping[str, np.ndarray], make: Make) -> Mapping[str, np.ndarr
             found[name] = make(values.shape, values.dtype)
             found[name][...] = values
     return found
+
+
+def beside(array: np.ndarray) -> Make:
+    """Where large arrays that go with this one come from: files if it is mapped from one, else memory."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return _in_files if isinstance(base, mmap.mmap) else np.empty
+
+
+def _in_files(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    return Storage()(shape, dtype)
 
 
 def _in_memory() -> Make:

@@ -16,7 +16,7 @@ from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64
 from nearfield.neighbours._index import NeighbourTable, check_exclude, check_overflow, check_queries
 from nearfield.neighbours._panels import LEAF64
 from nearfield.numbering import numbers
-from nearfield.storage import Make
+from nearfield.storage import Make, beside
 from nearfield.warps import Metric
 
 _CHUNK = 480  # queries of a thread at a time
@@ -72,7 +72,7 @@ class Boxes:
 
     def _cut(self, points: np.ndarray, equal: EqualRows, lengths: Float64, make: Make) -> None:
         """Put points (m, d), which are lost, into boxes; `equal` says which rows (n,) they are."""
-        self.lengths, self._make = lengths, make
+        self.lengths, self.make = lengths, make
         m, d = points.shape
         self.depth = depth = _depth(m)
         order = make((m,), np.int64)
@@ -106,7 +106,7 @@ class Boxes:
         """Boxes from what `packed` gave, or a ValueError that says what makes no sense."""
         panels, members, starts = arrays["panels"], arrays["members"], arrays["starts"]
         found = object.__new__(cls)
-        found.centre, found.scale, found.lengths, found._make = centre, scale, arrays["lengths"], np.empty
+        found.centre, found.scale, found.lengths, found.make = centre, scale, arrays["lengths"], np.empty
         found.panels, found.members, found.starts = panels, members, starts
         n = len(members)
         found.m = m = len(starts) - 1 if starts.size else n
@@ -130,7 +130,7 @@ class Boxes:
         """Find the bounds of all boxes; whether all numbers are finite."""
         blocks, nodes, d = 1 << self.depth, (2 << self.depth) - 1, self.panels.shape[1]
         self.low, self.high = np.empty((nodes, d)), np.empty((nodes, d))
-        self.leaf_low, self.leaf_high = (self._make((blocks, d, BLOCK), np.float64) for _ in range(2))
+        self.leaf_low, self.leaf_high = (self.make((blocks, d, BLOCK), np.float64) for _ in range(2))
         right = np.zeros(blocks, dtype=np.bool_)
 
         def bound(start: int, stop: int) -> None:
@@ -145,21 +145,26 @@ class Boxes:
 
     def cut_anew(self, lengths: Float64) -> Boxes:
         """The same rows in boxes that are in good shape under other lengths (d,)."""
-        points = self._make((self.m, self.columns), self.panels.dtype)
+        points = self.make((self.m, self.columns), self.panels.dtype)
         leaves, deep = len(self.panels), self.depth + BLOCK_DEPTH
         in_threads(lambda a, b: _boxes.unpack(self.m, self.panels, deep, points, a, b), leaves, smallest=64)
         starts = self.starts if self.starts.size else np.zeros(1, dtype=np.int64)
         first = self.members[starts[:-1]] if self.starts.size else self.members
         found = object.__new__(Boxes)
         found.centre, found.scale = self.centre, self.scale
-        found._cut(points, EqualRows(first, starts, self.members), lengths, self._make)
+        found._cut(points, EqualRows(first, starts, self.members), lengths, self.make)
         return found
+
+    @property
+    def room(self) -> Make:
+        """Where what is as large as the rows comes from: files where these are mapped from one."""
+        return beside(self.panels) if self.make is np.empty else self.make
 
     @cached_property
     def spots(self) -> np.ndarray:
         """Where each row (n,) is among the panels."""
         small = self.panels.shape[0] * LEAF64 < 2**31
-        found = self._make((len(self.members),), np.int32 if small else np.int64)
+        found = self.make((len(self.members),), np.int32 if small else np.int64)
         _boxes.fill_spots(self.m, self.depth + BLOCK_DEPTH, self.starts, self.members, found)
         return found
 
@@ -290,8 +295,8 @@ class BoxIndex:
         if len(self._placed) or self._seen + b * each < len(boxes.panels):
             return
         try:
-            placed: Float64 = boxes._make(boxes.panels.shape, np.float64)
-        except OSError:  # no room in the cache folder: leaves are put there at each visit, with the same answers
+            placed = boxes.room(boxes.panels.shape, np.float64)
+        except OSError:  # no room for them on the disk: a leaf is then put there whenever it is visited
             return
         in_threads(
             lambda a, b: _boxes.place_leaves(
