@@ -1,10 +1,12 @@
-# `make demo` and `make test` need python3 and make, nothing else.
+# `make demo`, `make test` and `make docs` need python3 and make, nothing else.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DOCS   := $(VENV)/.installed-docs
+SITE   := docs/_build/html
 
-.PHONY: demo cluster-demo test lint format clean
+.PHONY: demo cluster-demo test docs lint format clean
 
 demo: $(STAMP)
 	$(BIN)/python -m nearfield.demo
@@ -14,6 +16,11 @@ cluster-demo: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+docs: $(DOCS)
+	rm -rf docs/_build docs/gallery
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet -b html docs $(SITE)
+	$(BIN)/python docs/check_site.py $(SITE)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -29,5 +36,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+$(DOCS): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf docs/_build docs/gallery $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

@@ -1,4 +1,4 @@
-"""python -m experiments: run the paper's experiments, list them, build the report; print the README's tables."""
+"""python -m experiments: run the paper's experiments, list them, build the report; print the tables of docs/results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def list_all() -> None:
         typer.echo(f"{experiment.name}: {experiment.title}, {experiment.splits} split(s)")
         typer.echo(f"  methods   {', '.join(entry.name for entry in experiment.entries)}")
         typer.echo(f"  data      {', '.join(experiment.data)}")
-    typer.echo(f"tables of the README: {', '.join(TABLES)}")
+    typer.echo(f"tables of docs/results: {', '.join(TABLES)}")
 
 
 @app.command()
@@ -83,7 +83,7 @@ def report(
 
 @app.command()
 def table(
-    name: Annotated[str, typer.Argument(help=f"A table of the README: {', '.join(TABLES)}.")],
+    name: Annotated[str, typer.Argument(help=f"A table of docs/results: {', '.join(TABLES)}.")],
     data: Annotated[str | None, typer.Option("--data", "--datasets", help="Data sets, between commas.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds of the splits and fits, between commas.")] = None,
     rows: Annotated[
@@ -97,7 +97,7 @@ def table(
     ] = None,
     openml: Annotated[bool, typer.Option("--openml", help="Fetch from OpenML what is not in the data folder.")] = False,
 ) -> None:
-    """Print one of the README's tables of accuracy. Nothing is kept."""
+    """Print one of the tables of accuracy of docs/results. Nothing is kept."""
     from experiments.accuracy.table import Wanted
 
     try:

@@ -23,8 +23,9 @@ import pytest
 from table_reading import description, fitted, from_description
 
 from nearfield.column_values import TableError, TableWarning
-from nearfield.encoding import MAX_LEVELS, TableEncoder, Tally
+from nearfield.encoding import MAX_LEVELS, TableEncoder
 from nearfield.reading import TableReader, training_table
+from nearfield.rules import Tally
 from nearfield.table import (
     Dialect,
     check_writable,

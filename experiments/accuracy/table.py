@@ -36,7 +36,7 @@ Lines = Callable[[Wanted], Iterator[Sequence[str]]]
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the README. `takes` are the names of what may be asked of it, beside data sets and seeds."""
+    """A table of docs/results. `takes` are the names of what may be asked of it, beside data sets and seeds."""
 
     name: str
     about: str

@@ -1,4 +1,4 @@
-"""The command line: `nearfield fit`, `predict`, `evaluate`, `forget`, `info` and `report`, on CSV and Parquet files.
+"""The command line: `nearfield fit`, `predict`, `evaluate`, `forget`, `info`, `report`, `explore`, on CSV and Parquet.
 
 Every default of the model lives in its estimator; an option that is not given is not passed on. Mistakes in the input
 are one line on standard error and exit code 2; anything unexpected is one line and exit code 1. Files appear whole or
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nearfield import __version__
+from nearfield import cli_fit_options as options
 from nearfield.cli_arguments import (
     UserError,
     bent_columns,
@@ -37,6 +38,7 @@ from nearfield.cli_arguments import (
     user_errors,
 )
 from nearfield.cli_cluster import fitting_on
+from nearfield.cli_explore import explore
 from nearfield.cli_large import fit_files, is_large
 from nearfield.cli_noise import NoiseVariance, noise_of, none_known
 from nearfield.cli_options import TABLES, Dates, Decimal, Encoding, ModelFile, Na, OddCells, Sep, TableFile, dialect_of
@@ -52,7 +54,12 @@ BAD_INPUT, UNEXPECTED, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 
 app = typer.Typer(name="nearfield", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-BlockRows = Annotated[int | None, typer.Option(help="Rows held in memory at once; the result does not depend on it.")]
+BlockRows = Annotated[
+    int | None,
+    typer.Option(
+        help="Rows held in memory at once, 16,384 if omitted; the result does not depend on it.", metavar="INT"
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -115,87 +122,34 @@ def _common(
 @app.command()
 def fit(
     table: TableFile,
-    target: Annotated[
-        list[str], typer.Option(help="The column to predict; may be repeated to predict several.", metavar="COLUMN")
-    ],
-    out: Annotated[Path, typer.Option(help="Where to write the model.")],
-    task: Annotated[str, typer.Option(help="What the target is.")] = "auto",
-    likelihood: Annotated[str | None, typer.Option(help="Likelihood of the target.")] = None,
-    exposure: Annotated[
-        str | None, typer.Option(help="Column that expected counts are proportional to.", metavar="COLUMN")
-    ] = None,
-    trials: Annotated[
-        str | None, typer.Option(help="Column with the trials of binomial counts.", metavar="COLUMN")
-    ] = None,
-    outputs: Annotated[str | None, typer.Option(help="How several targets depend on each other.")] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            help="Rows to leave out together: auto finds near copies; a column has labels, and is not a feature.",
-            metavar="auto|COLUMN",
-        ),
-    ] = None,
-    leave_out: Annotated[
-        str | None, typer.Option(help="one, or past: left-out rows are predicted from earlier ones.")
-    ] = None,
-    time: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with the time of a row, for --leave-out past; it is a feature too.", metavar="COLUMN"
-        ),
-    ] = None,
-    buffer: Annotated[
-        str | None,
-        typer.Option(
-            help="Distance within which rows do not see each other when they are left out.",
-            metavar="NUMBER|COLUMN:NUMBER,..",
-        ),
-    ] = None,
+    target: options.Target,
+    out: options.Out,
+    task: options.Task = "auto",
+    likelihood: options.Likelihood = None,
+    exposure: options.Exposure = None,
+    trials: options.Trials = None,
+    outputs: options.Outputs = None,
+    groups: options.Groups = None,
+    leave_out: options.LeaveOut = None,
+    time: options.Time = None,
+    buffer: options.BufferDistance = None,
     noise_variance: NoiseVariance = None,
-    drop: Annotated[list[str] | None, typer.Option(help="A column not to use; may be repeated.")] = None,
-    kernel: Annotated[str | None, typer.Option(help="Kernel, as in GPRegressor.")] = None,
-    metric: Annotated[str | None, typer.Option(help="learned, or plain: Matern 5/2, nothing bent or shrunk.")] = None,
-    warp: Annotated[
-        bool | None, typer.Option("--warp/--no-warp", help="Whether columns may be bent towards their ranks.")
-    ] = None,
-    straight: Annotated[list[str] | None, typer.Option(help="A column not to bend; may be repeated.")] = None,
-    mean: Annotated[str | None, typer.Option(help="Mean; a linear one goes on beyond the training rows.")] = None,
-    drift: Annotated[
-        list[str] | None, typer.Option(help="A column the mean depends on; may be repeated.", metavar="COLUMN")
-    ] = None,
-    coordinates: Annotated[
-        str | None,
-        typer.Option(
-            help="Columns that are places: degrees on the globe, or planar ones whose axes may be turned.",
-            metavar="lonlat|lonlat:LON,LAT|X,Y|X,Y,Z",
-        ),
-    ] = None,
-    k: Annotated[str | None, typer.Option(help="Number of neighbours, or auto.", metavar="auto|INT")] = None,
-    continuous: Annotated[
-        bool | None,
-        typer.Option(
-            "--continuous/--no-continuous",
-            help="Whether predictions may not jump where neighbours change; as left-out rows prefer if not given.",
-        ),
-    ] = None,
-    search: Annotated[
-        str | None,
-        typer.Option(help="exact, or approximate: predictions from 95 % of the nearest neighbours, with less work."),
-    ] = None,
-    predictive: Annotated[str | None, typer.Option(help="calibrated, or plain: as the trained model says.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same model.", min=0)] = 0,
-    checkpoint: Annotated[Path | None, typer.Option(help="File to save training to and resume it from.")] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for a Parquet file larger than memory, or a folder of them: it stays, and an interrupted fit "
-            "goes on from there. Without it a folder of files is held in temporary ones.",
-            metavar="FOLDER",
-        ),
-    ] = None,
-    dask: Annotated[
-        str | None, typer.Option(help="Scheduler of a Dask cluster whose workers search.", metavar="tcp://HOST:PORT")
-    ] = None,
+    drop: options.Drop = None,
+    kernel: options.Kernel = None,
+    metric: options.Metric = None,
+    warp: options.Warp = None,
+    straight: options.Straight = None,
+    mean: options.Mean = None,
+    drift: options.Drift = None,
+    coordinates: options.Coordinates = None,
+    k: options.Neighbours = None,
+    continuous: options.Continuous = None,
+    search: options.Search = None,
+    predictive: options.Predictive = None,
+    seed: options.Seed = 0,
+    checkpoint: options.Checkpoint = None,
+    cache: options.Cache = None,
+    dask: options.Dask = None,
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -214,8 +168,8 @@ def fit(
     dialect = dialect_of(sep, decimal, encoding, na)
     check_meaning(dates, odd_cells)
     neighbours, on_map, apart = parse_k(k), parse_coordinates(coordinates), parse_buffer(buffer)
-    options = {"exposure": exposure, "trials": trials}
-    given = {what: column for what, column in options.items() if column is not None}
+    beside = {"exposure": exposure, "trials": trials}
+    given = {what: column for what, column in beside.items() if column is not None}
     check_targets(target, outputs, task, likelihood, given)
     if groups in target:
         raise UserError(f"--groups is {groups!r}, which is a target; a column of labels, or auto, is expected.")
@@ -306,14 +260,39 @@ def fit(
 def predict(
     model: ModelFile,
     table: TableFile,
-    out: Annotated[Path | None, typer.Option(help=f"{TABLES}; CSV to standard output if omitted or '-'.")] = None,
-    coverage: Annotated[float | None, typer.Option(help="Probability of the interval from lower to upper.")] = None,
-    quantiles: Annotated[str | None, typer.Option(help="Further quantiles, such as 0.05,0.5,0.95.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"Where to write predictions: {TABLES}; CSV to standard output if omitted or '-'.", metavar="FILE"
+        ),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            help="Probability of the interval from lower to upper, 0.9 if omitted. Not for classes.", metavar="P"
+        ),
+    ] = None,
+    quantiles: Annotated[
+        str | None,
+        typer.Option(help="Further quantiles, such as 0.05,0.5,0.95. Not for classes.", metavar="P,P,.."),
+    ] = None,
     explain: Annotated[
-        int | None, typer.Option(help="So many training rows that matter most, with weight and change.", min=1)
+        int | None,
+        typer.Option(
+            help="So many training rows that matter most to each prediction, with weight and change.",
+            min=1,
+            metavar="INT",
+        ),
     ] = None,
     noise_variance: NoiseVariance = None,
-    keep: Annotated[list[str] | None, typer.Option(help="A column to copy to the output; may be repeated.")] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A column to copy to the output, such as an identifier; may be repeated. Those of a CSV file are "
+            "copied as text.",
+            metavar="COLUMN",
+        ),
+    ] = None,
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -368,7 +347,11 @@ def evaluate(
     model: ModelFile,
     table: TableFile,
     target: Annotated[
-        list[str] | None, typer.Option(help="The column with the target, if not the one of training.", metavar="COLUMN")
+        list[str] | None,
+        typer.Option(
+            help="The column with the target, where it is not called as in training; repeated for several.",
+            metavar="COLUMN",
+        ),
     ] = None,
     noise_variance: NoiseVariance = None,
     sep: Sep = None,
@@ -433,9 +416,12 @@ def forget(
         ),
     ] = None,
     rows: Annotated[
-        str | None, typer.Option(help="Rows of the training table, counted from 1.", metavar="INT,INT,..")
+        str | None,
+        typer.Option(help="Rows of the training table, counted from 1, instead of a file.", metavar="INT,INT,.."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write the model without them.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the model without them; required.", metavar="FILE")
+    ] = None,
 ) -> None:
     """Remove training rows from a model, for good and without training: numbers as `predict --explain` tells them.
 
@@ -480,6 +466,7 @@ def info(model: ModelFile, as_json: AsJson = False) -> None:
 
 
 app.command()(report)
+app.command()(explore)
 
 
 # ------------------------------------------------------------------------------------------------------ model

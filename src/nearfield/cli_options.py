@@ -71,7 +71,10 @@ Sep = Annotated[
     str | None, typer.Option("--sep", help="Separator of a text file; found out if omitted.", metavar="CHAR|tab")
 ]
 Decimal = Annotated[
-    str | None, typer.Option("--decimal", help="Decimal sign of a text file; found out if omitted.", metavar=".|,")
+    str | None,
+    typer.Option(
+        "--decimal", help="Decimal sign of a text file, a point or a comma; found out if omitted.", metavar=".|,"
+    ),
 ]
 Encoding = Annotated[
     str | None, typer.Option("--encoding", help="Encoding of a text file; found out if omitted.", metavar="NAME")
@@ -82,13 +85,17 @@ Na = Annotated[
 ]
 Dates = Annotated[
     str | None,
-    typer.Option("--dates", help="What 03/04/2024 is, where no row tells: dmy or mdy.", metavar="dmy|mdy"),
+    typer.Option(
+        "--dates",
+        help="What 03/04/2024 is in columns where no row tells: dmy, the day first, or mdy.",
+        metavar="dmy|mdy",
+    ),
 ]
 OddCells = Annotated[
     str,
     typer.Option(
         "--odd-cells",
-        help="Text among numbers or dates: an error, missing, or the whole column as text.",
+        help="Text in a column of numbers or dates: an error, a gap (missing), or the whole column is taken as text.",
         metavar="error|missing|text",
     ),
 ]

@@ -29,22 +29,36 @@ def report(
     model: ModelFile,
     table: TestTable = None,
     out: Annotated[
-        Path, typer.Option(help="The page: .html, .md for Markdown, or .json for the numbers.", show_default=False)
+        Path,
+        typer.Option(
+            help="The page: .html, which needs Jinja2, .md for Markdown, or .json for the numbers alone.",
+            metavar="PAGE",
+            show_default=False,
+        ),
     ] = ...,  # type: ignore[assignment]
     compare: Annotated[
-        list[str] | None, typer.Option(help="Score beside the model: boosting.", metavar="boosting")
+        list[str] | None,
+        typer.Option(
+            help="What to score beside the model: boosting, scikit-learn's boosted trees.", metavar="boosting"
+        ),
     ] = None,
     title: Annotated[
-        str | None, typer.Option(help="Title of the page; the name of the model's file if omitted.")
+        str | None, typer.Option(help="Title of the page; the name of the model's file if omitted.", metavar="TEXT")
     ] = None,
     target: Annotated[
-        list[str] | None, typer.Option(help="The column with the target, if not the one of training.", metavar="COLUMN")
+        list[str] | None,
+        typer.Option(
+            help="The column with the target, where it is not called as in training; repeated for several.",
+            metavar="COLUMN",
+        ),
     ] = None,
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
     na: Na = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and warnings only.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print errors and warnings only, and not the first lines of the page.")
+    ] = False,
 ) -> None:
     """Write one page about a model: how good it is, whether its error bars hold, where it is wrong, and what matters.
 

@@ -83,7 +83,7 @@ def blocks(
     """Blocks of a table, their features (n, d) and the number of their first row; one warning at the end."""
     from tqdm import tqdm
 
-    from nearfield.encoding import Tally
+    from nearfield.rules import Tally
     from nearfield.table import BLOCK_ROWS, count_rows, located, read_blocks
 
     tally = Tally()

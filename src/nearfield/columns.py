@@ -14,6 +14,10 @@ import numpy as np
 
 from nearfield.column_values import Coded, Column, TableError, column_of, meant_as_numbers, read_as
 from nearfield.elsewhere import TableElsewhere
+from nearfield.validation import check_choice, column_numbers
+
+_MEDIAN_ROWS = 2**17  # from which medians are taken
+_CHECKED = 2**16  # rows that are looked at at once
 
 
 class Columns(ABC):
@@ -179,3 +183,40 @@ def _named(name: str, values: Any) -> Column:
         return column_of(values)
     except (TableError, TypeError) as error:
         raise type(error)(f"column {name!r}: {error}") from error
+
+
+def complete_matrix(columns: Columns, single: bool = False) -> np.ndarray | None:
+    """The columns as float64 (n, d), where they are one array of numbers without a gap; or as float32 if they are."""
+    matrix: Any = columns.matrix()
+    if matrix is None:
+        return None
+    if isinstance(matrix, TableElsewhere):
+        return matrix if matrix.complete(columns.names) else None  # type: ignore[return-value]
+    for start in range(0, len(matrix), _CHECKED):
+        if np.isnan(matrix[start : start + _CHECKED]).any():
+            return None
+    found = matrix if single and matrix.dtype == np.float32 else matrix.astype(np.float64, copy=False)
+    for start in range(0, len(found), _CHECKED):
+        infinite = np.isinf(found[start : start + _CHECKED])
+        if infinite.any():
+            row, column = (int(part[0]) for part in np.nonzero(infinite))
+            raise TableError(
+                f"Input contains infinity (inf): column {columns.names[column]!r} has {found[start + row, column]} in "
+                f"row {start + row + columns.first_row}. Mend it, or make it a gap (NaN)."
+            )
+    return np.ascontiguousarray(found)
+
+
+def evenly_spread(values: np.ndarray) -> np.ndarray:
+    """Rows, evenly spread, from which medians are taken: all, or more than a hundred thousand."""
+    return values[:: -(-len(values) // _MEDIAN_ROWS)]
+
+
+def columns_of_levels(categorical: Any, names: Sequence[str]) -> set[str]:
+    """Names of the columns whose values are levels, beside those of text."""
+    if isinstance(categorical, str):
+        check_choice("categorical_features", categorical, ("from_dtype",))
+        return set()
+    if categorical is None:
+        return set()
+    return {names[number] for number in column_numbers("categorical_features", categorical, names)}

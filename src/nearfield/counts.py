@@ -22,26 +22,26 @@ Counts above 2^53, the last whole number known to float64, are not told apart: q
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, betaln, expit, ndtri
+from scipy.special import ndtri
 
-from nearfield._compiled import compiled
-from nearfield._simd import exp_nonpositive
-from nearfield.marginals import NODES, REACH, TINY, WEIGHTS, beta_reaches, gauss_legendre, logistic
-from nearfield.polya_gamma import erfcx_positive
-
-Array = NDArray[np.float64]
-
-LARGEST_COUNT = 2.0**53
-_LARGEST_MOMENT = 1e150  # of the mean and the standard deviation, so that the variance is finite
-_BLOCK = 4096  # points integrated at once
-
+from nearfield.count_kinds import (
+    LARGEST_COUNT,
+    Array,
+    Binomial,
+    NegativeBinomial,
+    below_zero,
+    blocks_of,
+    latent_of,
+    shown,
+    whole,
+)
+from nearfield.marginals import gauss_legendre, logistic
 
 _CRPS_NODES, _CRPS_WEIGHTS = gauss_legendre(24)
 _SHORT = 64  # the CRPS of a row with at most so many likely counts is summed count by count
@@ -80,188 +80,254 @@ class CountPredictive(Protocol):
 
 
 @dataclass(frozen=True)
-class _NegativeBinomial:
-    """Dispersion r (n,). The coordinate of a count is its logarithm."""
-
-    dispersion: Array
-
-    def take(self, rows: NDArray[np.intp]) -> _NegativeBinomial:
-        return _NegativeBinomial(self.dispersion[rows])
-
-    @property
-    def supremum(self) -> Array:
-        return np.full(self.dispersion.shape, np.inf)
-
-    def failures(self, x: Array) -> Array:
-        """Power c of sigmoid(-f)."""
-        return self.dispersion
-
-    def log_coefficient(self, y: Array) -> Array:
-        """log C = log Gamma(y + r) - log Gamma(r) - log y!"""
-        return -betaln(self.dispersion, y + 1) - np.log(y + self.dispersion)
-
-    def coordinate(self, x: Array) -> Array:
-        return np.log(x + 2)
-
-    def count(self, v: Array) -> Array:
-        return np.exp(np.minimum(v, 37.0)) - 2
-
-    def stretch(self, x: Array) -> Array:
-        """Counts for each unit of the coordinate."""
-        return x + 2
-
-    def start(self, mean: Array, std: Array, z: Array) -> Array:
-        """Rough coordinate of the quantile whose normal score is z."""
-        centre = mean + np.log(self.dispersion)
-        width = std**2 + np.minimum(1 / self.dispersion, 4.0) + np.exp(-np.maximum(centre, 0.0))
-        return np.logaddexp(centre + z * np.sqrt(width), np.log(2.0))
-
-    def moments(self, mean: Array, std: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation of the count, those of a log-normal rate and the noise around it."""
-        log_mean = np.log(self.dispersion) + mean + std**2 / 2
-        # Var y = E mu + E[mu^2] (1 + 1/r) - (E mu)^2 and E[mu^2] = (E mu)^2 exp(s^2)
-        wide = np.minimum(std**2, 600.0)
-        relative = np.exp(-np.clip(log_mean, -600.0, None)) + np.expm1(wide) + np.exp(wide) / self.dispersion
-        mean, std = np.exp(np.minimum([log_mean, log_mean + np.log(relative) / 2], np.log(_LARGEST_MOMENT)))
-        return mean, std
-
-    def draw(self, f: Array, rng: np.random.Generator) -> NDArray[np.int64]:
-        log_rate = f + np.log(np.maximum(rng.gamma(self.dispersion, size=f.shape), TINY))
-        return rng.poisson(np.exp(np.minimum(log_rate, np.log(LARGEST_COUNT))))
-
-
-@dataclass(frozen=True)
-class _Binomial:
-    """Trials n (n,). The coordinate of a count is its logit, so that both ends are stretched."""
-
-    trials: Array
-
-    def take(self, rows: NDArray[np.intp]) -> _Binomial:
-        return _Binomial(self.trials[rows])
-
-    @property
-    def supremum(self) -> Array:
-        return self.trials
-
-    def failures(self, x: Array) -> Array:
-        return self.trials - x
-
-    def log_coefficient(self, y: Array) -> Array:
-        return -betaln(self.trials - y + 1, y + 1) - np.log1p(self.trials)
-
-    def coordinate(self, x: Array) -> Array:
-        return np.log(x + 2) - np.log(self.trials - x + 1)
-
-    def count(self, v: Array) -> Array:
-        return (self.trials + 3) * expit(v) - 2
-
-    def stretch(self, x: Array) -> Array:
-        return (x + 2) * (self.trials - x + 1) / (self.trials + 3)
-
-    def start(self, mean: Array, std: Array, z: Array) -> Array:
-        return mean + z * np.sqrt(std**2 + 4 / np.maximum(self.trials, 1.0))
-
-    def moments(self, mean: Array, std: Array) -> tuple[Array, Array]:
-        n, one, two = self.trials, np.ones_like(mean), np.full_like(mean, 2.0)
-        first = _below(one, one, -mean, std)  # E sigmoid(f), one success in one trial
-        second = _below(two, one, -mean, std)  # E sigmoid(f)^2, two in two
-        noise, spread = np.maximum(first - second, 0.0), np.maximum(second - first**2, 0.0)
-        return n * first, np.sqrt(n * noise + n**2 * spread)
-
-    def draw(self, f: Array, rng: np.random.Generator) -> NDArray[np.int64]:
-        return rng.binomial(self.trials.astype(np.int64), expit(f))
-
-
-@dataclass(frozen=True)
 class CountDistribution:
-    """Counts of n rows, with the methods of a frozen `scipy.stats` distribution.
+    """Counts of n rows, with the methods of a frozen distribution of `scipy.stats`.
 
     Arguments broadcast against the rows, which are the last axis: `ppf(0.9)` is (n,), `ppf([[0.1], [0.9]])` is (2, n).
-    Build it with `negative_binomial` or `binomial`.
+
+    Parameters
+    ----------
+    latent_mean : ndarray of shape (n,)
+        Mean of the latent function.
+    latent_std : ndarray of shape (n,)
+        Its standard deviation.
+    family : object
+        Counts given the latent function.
     """
 
     latent_mean: Array
     latent_std: Array
-    family: _NegativeBinomial | _Binomial
+    family: NegativeBinomial | Binomial
 
     @classmethod
     def negative_binomial(cls, mean: ArrayLike, variance: ArrayLike, dispersion: ArrayLike) -> CountDistribution:
-        """Latent `mean` and `variance` (n,), `dispersion` () or (n,); an exposure adds its logarithm to `mean`."""
-        mean, std = _latent(mean, variance)
+        """Make one of counts without an upper limit.
+
+        Parameters
+        ----------
+        mean : array-like of shape (n,)
+            Mean of the latent function; an exposure adds its logarithm.
+        variance : array-like of shape (n,)
+            Variance of the latent function.
+        dispersion : float or array-like of shape (n,)
+            Given the latent function, the variance of a count is mu + mu^2 / dispersion.
+
+        Returns
+        -------
+        CountDistribution
+            The distribution.
+        """
+        mean, std = latent_of(mean, variance)
         r = np.asarray(dispersion, dtype=np.float64)
         if r.shape not in ((), mean.shape) or not (np.isfinite(r) & (r > 0)).all():
-            raise ValueError(f"dispersion is {_shown(r)}; one finite number above 0 is expected, or one for each row.")
-        return cls(mean, std, _NegativeBinomial(np.broadcast_to(r, mean.shape)))
+            raise ValueError(f"dispersion is {shown(r)}; one finite number above 0 is expected, or one for each row.")
+        return cls(mean, std, NegativeBinomial(np.broadcast_to(r, mean.shape)))
 
     @classmethod
     def binomial(cls, mean: ArrayLike, variance: ArrayLike, trials: ArrayLike) -> CountDistribution:
-        """Latent `mean` and `variance` (n,), `trials` () or (n,), whole numbers."""
-        mean, std = _latent(mean, variance)
+        """Make one of successes out of so many trials.
+
+        Parameters
+        ----------
+        mean : array-like of shape (n,)
+            Mean of the latent function.
+        variance : array-like of shape (n,)
+            Variance of the latent function.
+        trials : int or array-like of shape (n,)
+            How many trials there are.
+
+        Returns
+        -------
+        CountDistribution
+            The distribution.
+        """
+        mean, std = latent_of(mean, variance)
         n = np.asarray(trials, dtype=np.float64)
         if n.shape not in ((), mean.shape) or not ((n >= 0) & (n <= LARGEST_COUNT) & (n == np.floor(n))).all():
-            raise ValueError(f"trials is {_shown(n)}; a whole number of 0 or more is expected, or one for each row.")
-        return cls(mean, std, _Binomial(np.broadcast_to(n, mean.shape)))
+            raise ValueError(f"trials is {shown(n)}; a whole number of 0 or more is expected, or one for each row.")
+        return cls(mean, std, Binomial(np.broadcast_to(n, mean.shape)))
 
     def __len__(self) -> int:
         return self.latent_mean.size
 
     def logpmf(self, y: ArrayLike) -> Array:
-        """Log probability of `y`; -inf where `y` is not a possible count."""
+        """Compute log probabilities.
+
+        Parameters
+        ----------
+        y : array-like
+            Counts, which broadcast against the rows.
+
+        Returns
+        -------
+        ndarray
+            The logarithm of the probability of y; -inf where y is not a possible count.
+        """
         return self._over_points(lambda rows, at: rows._logpmf(at), y)
 
     def pmf(self, y: ArrayLike) -> Array:
+        """Compute probabilities.
+
+        Parameters
+        ----------
+        y : array-like
+            Counts, which broadcast against the rows.
+
+        Returns
+        -------
+        ndarray
+            The probability of y.
+        """
         return np.exp(self.logpmf(y))
 
     def cdf(self, x: ArrayLike) -> Array:
-        """P(count <= x)."""
+        """Compute probabilities of no more than so many.
+
+        Parameters
+        ----------
+        x : array-like
+            Numbers, which broadcast against the rows.
+
+        Returns
+        -------
+        ndarray
+            P(count <= x).
+        """
         return self._over_points(lambda rows, at: rows._tail(np.floor(at), np.zeros(at.shape, dtype=bool)), x)
 
     def ppf(self, q: ArrayLike) -> Array:
-        """The smallest count x with cdf(x) >= q; -1 for q = 0, as in scipy."""
+        """Compute quantiles.
+
+        Parameters
+        ----------
+        q : float or array-like
+            Probabilities between 0 and 1, which broadcast against the rows.
+
+        Returns
+        -------
+        ndarray
+            The smallest count x with cdf(x) >= q; -1 for q = 0, as in scipy.
+        """
         q = np.asarray(q, dtype=np.float64)
         if not ((q >= 0) & (q <= 1)).all():
-            raise ValueError(f"q is {_shown(q)}; probabilities between 0 and 1 are expected.")
+            raise ValueError(f"q is {shown(q)}; probabilities between 0 and 1 are expected.")
         found = self._over_points(lambda rows, p: rows._quantile(p, upper=False), q)
         return np.where(q == 0, -1.0, np.where(q == 1, self.family.supremum, found))
 
     def interval(self, confidence: float) -> tuple[Array, Array]:
-        """Ends of the central interval, both included; it holds at least the probability `confidence`."""
+        """Compute central intervals, ends included.
+
+        Parameters
+        ----------
+        confidence : float
+            Probability that an interval holds at least.
+
+        Returns
+        -------
+        lower : ndarray of shape (n,)
+            Lower ends.
+        upper : ndarray of shape (n,)
+            Upper ends.
+        """
         return self.ppf((1 - confidence) / 2), self.ppf((1 + confidence) / 2)
 
     def median(self) -> Array:
+        """Compute medians.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            The quantile at one half.
+        """
         return self.ppf(0.5)
 
     def mean(self) -> Array:
-        """Expected count (n,), at most 1e150."""
+        """Compute expected counts.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Means, at most 1e150.
+        """
         return self._moments()[0]
 
     def std(self) -> Array:
-        """Standard deviation of the count (n,), at most 1e150."""
+        """Compute standard deviations.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Standard deviations, at most 1e150.
+        """
         return self._moments()[1]
 
     def var(self) -> Array:
+        """Compute variances.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            The squares of `std`.
+        """
         return self.std() ** 2
 
     def rvs(
         self, size: tuple[int, ...] | None = None, random_state: int | np.random.Generator | None = None
     ) -> NDArray[np.int64]:
-        """One draw of each row (n,), or draws of shape `size`, whose last axis is n."""
+        """Draw counts.
+
+        Parameters
+        ----------
+        size : tuple of int, default=None
+            Shape of the draws, whose last axis is n; None for one draw of each row.
+        random_state : int, Generator or None, default=None
+            Seed or generator.
+
+        Returns
+        -------
+        ndarray of int of shape (n,) or size
+            The draws.
+        """
         rng = np.random.default_rng(random_state)
         return self.given_normals(rng.standard_normal(self.latent_mean.shape if size is None else size), rng)
 
     def given_normals(self, z: Array, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Draws of the counts (.., n) given latent functions z (.., n) standard deviations above their mean."""
+        """Draw counts whose latent functions are given.
+
+        Parameters
+        ----------
+        z : ndarray of shape (.., n)
+            Latent functions, in standard deviations above their mean.
+        rng : Generator
+            Where the rest of chance comes from.
+
+        Returns
+        -------
+        ndarray of int of shape (.., n)
+            The draws.
+        """
         return self.family.draw(self.latent_mean + self.latent_std * z, rng)
 
     def crps_rows(self, y: ArrayLike) -> Array:
-        """Continuous ranked probability score of each row (n,): sum over counts x of (cdf(x) - 1[x >= y])^2."""
+        """Compute the continuous ranked probability score of each row.
+
+        Parameters
+        ----------
+        y : array-like of shape (n,)
+            Observed counts.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Sums over counts x of (cdf(x) - 1[x >= y])^2.
+        """
         y = np.asarray(y, dtype=np.float64)
         if y.shape != self.latent_mean.shape:
             raise ValueError(f"y has shape {y.shape}; one count for each of the {len(self)} rows is expected.")
         if not ((y >= 0) & (y <= self._largest) & (y == np.floor(y))).all():
             raise ValueError("y has impossible counts; whole numbers from 0, to the trials if binomial, are expected.")
         found = np.empty(y.shape)
-        for rows in _blocks(y.size):
+        for rows in blocks_of(y.size):
             found[rows] = self._take(rows)._crps_rows(y[rows])
         return found
 
@@ -279,12 +345,12 @@ class CountDistribution:
         if x.shape[-1] != len(self):
             raise ValueError(f"The argument has shape {x.shape}; its last axis should be the {len(self)} rows.")
         found = np.empty(x.size)
-        for points in _blocks(x.size):
+        for points in blocks_of(x.size):
             found[points] = function(self._take(points % len(self)), x.flat[points])
         return found.reshape(x.shape)
 
     def _moments(self) -> tuple[Array, Array]:
-        parts = [self._take(rows) for rows in _blocks(len(self))]
+        parts = [self._take(rows) for rows in blocks_of(len(self))]
         means, stds = zip(*(part.family.moments(part.latent_mean, part.latent_std) for part in parts), strict=True)
         return np.concatenate(means), np.concatenate(stds)
 
@@ -302,7 +368,7 @@ class CountDistribution:
         a, b = np.where(inside, self.family.failures(x_inside), 1.0), np.minimum(x_inside, LARGEST_COUNT) + 1
         # P(f + L > 0) = P(-f - L < 0), and -L is the logit of Beta(b, a)
         a, b, mean = np.where(upper, [b, a, -self.latent_mean], [a, b, self.latent_mean])
-        below = _below(a, b, mean, self.latent_std)
+        below = below_zero(a, b, mean, self.latent_std)
         return np.where(inside, below, (x > -1) ^ upper)
 
     def _quantile(self, q: Array, upper: bool, slack: float = 0.0) -> Array:
@@ -354,7 +420,7 @@ class CountDistribution:
         many = high - low >= _SHORT  # of these, the counts first, ..., last are integrated
         first = np.where(many, np.maximum(low, _HEAD), high + 1)
         last = np.where(many, np.minimum(high, self._largest - _HEAD), high)
-        rows, x = (np.hstack(ends) for ends in zip(_whole(low, first - 1), _whole(last + 1, high), strict=True))
+        rows, x = (np.hstack(ends) for ends in zip(whole(low, first - 1), whole(last + 1, high), strict=True))
         points = [(rows, x, np.ones(x.size))]
 
         long = np.flatnonzero(many)
@@ -368,7 +434,7 @@ class CountDistribution:
 
         rows, x, weights = (np.hstack(parts) for parts in zip(*points, strict=True))
         g = np.empty(x.size)
-        for part in _blocks(x.size):
+        for part in blocks_of(x.size):
             g[part] = self._take(rows[part])._tail(x[part], upper=x[part] > y[rows[part]] - 0.5) ** 2
         return total + np.bincount(rows, weights * g, minlength=y.size)
 
@@ -381,74 +447,3 @@ class CountDistribution:
         x = np.clip(family.count(v), start[rows], end[rows])
         weights = ((v_end - v_start)[:, None] * _CRPS_WEIGHTS).ravel() * family.stretch(x)
         return rows, x, weights
-
-
-def _below(a: Array, b: Array, mean: Array, std: Array) -> Array:
-    """P(f + L <= 0) for f ~ N(mean, std^2) and L the logit of a Beta(a, b) variable; all (p,)."""
-    far = mean < -20  # P(L <= -mean), from the other end where sigmoid(-mean) is too near to 1
-    step = betainc(np.where(far, b, a), np.where(far, a, b), expit(np.where(far, mean, -mean)))
-    found = np.where(far, 1 - step, step)
-    log_peak = -a * np.log1p(b / a) - b * np.log1p(a / b) - betaln(a, b)
-    _add_spread(a, b, mean, std, log_peak, found)
-    return np.clip(found, 0.0, 1.0)
-
-
-@compiled(error_model="numpy")
-def _add_spread(a: Array, b: Array, mean: Array, std: Array, log_peak: Array, found: Array) -> None:
-    """Add to `found` the integral of p_L(l) (Phi(-(l + mean) / std) - 1[l < -mean]); all (p,).
-
-    log_peak is the largest log density of L.
-    """
-    falls = np.empty(NODES.size)
-    for i in range(a.size):
-        power, kink = a[i] + b[i], -mean[i]
-        mode = math.log(a[i]) - math.log(b[i])
-        left, right = beta_reaches(a[i], b[i])
-        low = max(mode - left, kink - REACH * std[i])
-        high = max(min(mode + right, kink + REACH * std[i]), low)
-        # the log density falls alike with a, b and the sign exchanged; the smaller share has more digits
-        share, sign = min(a[i], b[i]) / power, 1.0 if a[i] < b[i] else -1.0
-        peak = 0.5 * math.exp(log_peak[i])
-        start = low
-        for end in (min(max(min(mode, kink), low), high), min(max(max(mode, kink), low), high), high):
-            if not end > start:
-                continue
-            for k in range(NODES.size):
-                d = min((start + (end - start) * NODES[k] - mode) * sign, 700.0)
-                falls[k] = power * (math.log1p(share * math.expm1(d)) - share * d)
-            total = 0.0
-            for k in range(NODES.size):
-                z = (start + (end - start) * NODES[k] - kink) / std[i]
-                # Phi(-|z|) = exp(-z^2 / 2) erfcx(|z| / sqrt(2)) / 2
-                tail = exp_nonpositive(min(-falls[k] - 0.5 * z * z, 0.0))
-                falls[k] = WEIGHTS[k] * math.copysign(tail * erfcx_positive(abs(z) * math.sqrt(0.5)), z)
-            for k in range(NODES.size):
-                total += falls[k]
-            found[i] += (end - start) * peak * total
-            start = end
-
-
-def _whole(first: Array, last: Array) -> tuple[NDArray[np.intp], Array]:
-    """Row and value of all whole numbers from `first` to `last` (n,), none where last < first; flat."""
-    lengths = np.maximum(last - first + 1, 0).astype(np.intp)
-    rows = np.repeat(np.arange(first.size), lengths)
-    offsets = np.arange(rows.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return rows, first[rows] + offsets
-
-
-def _blocks(size: int) -> Iterator[NDArray[np.intp]]:
-    return (np.arange(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK))
-
-
-def _latent(mean: ArrayLike, variance: ArrayLike) -> tuple[Array, Array]:
-    mean, variance = np.asarray(mean, dtype=np.float64), np.asarray(variance, dtype=np.float64)
-    if mean.ndim != 1 or mean.size == 0 or variance.shape not in ((), mean.shape):
-        raise ValueError(f"The latent mean and variance are {mean.shape} and {variance.shape}; both (n,) are expected.")
-    if not (np.isfinite(mean).all() and np.isfinite(variance).all() and (variance >= 0).all()):
-        raise ValueError("The latent distribution needs a finite mean and a finite variance >= 0 in every row.")
-    # a variance of 0 is taken as 1e-30, which no count can tell from it
-    return mean, np.broadcast_to(np.sqrt(np.maximum(variance, 1e-30)), mean.shape)
-
-
-def _shown(value: Array) -> str:
-    return str(value) if value.ndim == 0 else f"of shape {value.shape}, from {value.min()} to {value.max()}"

@@ -23,18 +23,28 @@ _AXIS = (2, 1, 1, 0, 1, 2, 0, 1)
 # How far each joint turns, radians. Joint 3 is the elbow and bends one way only.
 _LOW = np.deg2rad([-90.0, -60.0, 10.0, -60.0, -60.0, -45.0, -60.0, -45.0])
 _HIGH = np.deg2rad([90.0, 30.0, 130.0, 60.0, 60.0, 45.0, 60.0, 45.0])
-# Length of the link behind each joint, metres. Joints 4 and 7 roll about the link they sit on and add little length.
 LINK_LENGTHS = np.array([0.10, 0.40, 0.35, 0.05, 0.25, 0.15, 0.05, 0.10])
-# The distance of the hand from here is measured, metres from the base.
+"""Length of the link behind each joint, metres; joints 4 and 7 roll about the link they sit on and add little."""
+
 WORKPIECE = np.array([0.9, 0.4, -0.3])
+"""The distance of the hand from here is measured, metres from the base."""
+
 # Standard deviation of the distance, metres: of a folded arm, and what is added when it is fully stretched out.
 _NOISE_FOLDED, _NOISE_STRETCHED = 0.003, 0.060
 
 
 def forward_kinematics(angles: Array) -> Array:
-    """Positions of the base, of every link's end and so, last, of the hand: (n, 9, 3), metres.
+    """Compute where the links of the arm end.
 
-    `angles` (n, 8) in radians, zero for an arm stretched out along the first coordinate.
+    Parameters
+    ----------
+    angles : ndarray of shape (n, 8)
+        Joint angles in radians, zero for an arm stretched out along the first coordinate.
+
+    Returns
+    -------
+    ndarray of shape (n, 9, 3)
+        Positions in metres of the base, of every link's end and so, last, of the hand.
     """
     angles = np.asarray(angles, dtype=np.float64)
     if angles.ndim != 2 or angles.shape[1] != len(JOINT_NAMES):
@@ -48,7 +58,18 @@ def forward_kinematics(angles: Array) -> Array:
 
 
 def noise_std(angles: Array) -> Array:
-    """Standard deviation (n,) of the measured distance at `angles` (n, 8), metres; largest for a stretched arm."""
+    """Compute how inexact the measured distance is, which is most for a stretched arm.
+
+    Parameters
+    ----------
+    angles : ndarray of shape (n, 8)
+        Joint angles in radians.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Standard deviation of the distance in metres.
+    """
     stretch = np.linalg.norm(forward_kinematics(angles)[:, -1], axis=1) / LINK_LENGTHS.sum()
     return _NOISE_FOLDED + _NOISE_STRETCHED * stretch**6
 
@@ -68,25 +89,32 @@ def robot_arm(
 def robot_arm(
     n: int = 4000, random_state: int | np.random.Generator | None = 0, *, return_noise: bool = False
 ) -> tuple[Array, ...]:
-    """Joint angles of a robot arm and the measured distance of its hand from a workpiece.
+    """Make joint angles of a robot arm and the measured distance of its hand from a workpiece.
 
     Parameters
     ----------
-    n
+    n : int, default=4000
         Number of rows.
-    random_state
+    random_state : int, Generator or None, default=0
         Seed or generator. The same seed gives the same rows.
-    return_noise
-        Also return the standard deviation of the noise that was added to each row.
+    return_noise : bool, default=False
+        Whether the standard deviation of the noise that was added to each row is returned, too.
 
     Returns
     -------
-    X : (n, 8)
+    X : ndarray of shape (n, 8)
         Joint angles in radians, uniform in the range of each joint; the columns are called `JOINT_NAMES`.
-    y : (n,)
+    y : ndarray of shape (n,)
         Distance in metres, with Gaussian noise of standard deviation `noise_std(X)`.
-    std : (n,)
+    std : ndarray of shape (n,)
         `noise_std(X)`, only with `return_noise=True`.
+
+    Examples
+    --------
+    >>> from nearfield.datasets import robot_arm
+    >>> X, y = robot_arm(100)
+    >>> X.shape, y.shape
+    ((100, 8), (100,))
     """
     if n < 1:
         raise ValueError(f"n is {n}; at least one row is expected.")

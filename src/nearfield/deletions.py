@@ -19,7 +19,9 @@ import numpy as np
 from nearfield._threads import one_blas_thread
 from nearfield._types import Neighbourhood
 from nearfield.conditional.deletions import Influences, Without, influences, without_each
+from nearfield.families import taken
 from nearfield.model import Model
+from nearfield.numbering import Numbering
 from nearfield.prediction import Predictor
 from nearfield.rows import Rows, seen_by
 from nearfield.scaling import Scaling
@@ -54,10 +56,12 @@ def deletions(predictor: Predictor, X: np.ndarray, scaling: Scaling, entire: boo
     model = predictor.model
     if model.covariance.matrix_rows > 1:
         raise NotImplementedError("deletions of rows of outputs that depend on each other are not there.")
-    sites = _sites(model, predictor.rows)
-    rest = _nothing(sites) if entire else _rest(model, predictor.rows, sites)
-    width = min(predictor.k + 1, len(predictor.rows)) * model.family.latents
-    size = max(1, _BLOCK_NUMBERS // width)
+    near = min(predictor.k + 1, len(predictor.rows))
+    sites = rest = None  # of few predictions from many rows, those around are enough
+    if not entire or len(X) * near >= len(predictor.rows):
+        sites = _sites(model, predictor.rows)
+        rest = None if entire else _rest(model, predictor.rows, sites)
+    size = max(1, _BLOCK_NUMBERS // (near * model.family.latents))
     for start in range(0, len(X), size):
         block = slice(start, min(start + size, len(X)))
         yield block, _deleted(predictor, scaling.apply(X[block]), sites, rest)
@@ -75,7 +79,7 @@ def without_exactly(predictor: Predictor, X: np.ndarray, scaling: Scaling, which
     """
     model, sweeper, taper, n = predictor.model, predictor.sweeper, predictor.taper, len(predictor.rows)
     assert taper is not None
-    query, sites = scaling.apply(X), _sites(model, predictor.rows)
+    query = scaling.apply(X)
     table = sweeper.index.query(model.coordinates(query) / sweeper.lengths, min(predictor.k + 2, n))
     k = n - 1 if predictor.k >= n - 2 else predictor.k  # as a model of one row less has it
     found = []
@@ -84,7 +88,8 @@ def without_exactly(predictor: Predictor, X: np.ndarray, scaling: Scaling, which
         kept[kept.all(axis=1), -1] = False  # it is too far away to matter
         ids, sqdist = (part[kept].reshape(len(X), -1) for part in (table.ids, table.sqdist))
         around = taper.around(ids, sqdist, k)
-        found.append(_nearest(predictor, query, around.ids, k, sites, around.noises)[0])
+        own = _around(model, predictor.rows, around.ids)
+        found.append(_nearest(predictor, query, around.ids, k, own, around.noises)[0])
     scale2, level = np.broadcast_to(model.scale2, (model.family.latents,)), model.mean.at(query, model.parameters)
     return Without(
         np.stack([own.mean + level for own in found], axis=2),
@@ -94,10 +99,15 @@ def without_exactly(predictor: Predictor, X: np.ndarray, scaling: Scaling, which
 
 
 class _Sites(NamedTuple):
-    """Targets less the mean and noises (n, C) of the rows; noises are infinite where nothing was observed, or left."""
+    """Targets less the mean and noises (n, C) of rows, or (b, m, C) of neighbours; noises are infinite where nothing
+    was observed, or left."""
 
     targets: np.ndarray
     noises: np.ndarray
+
+    def at(self, ids: np.ndarray) -> _Sites:
+        """Those of the rows ids (b, m)."""
+        return _Sites(self.targets[ids], self.noises[ids])
 
 
 def _sites(model: Model, rows: Rows) -> _Sites:
@@ -105,9 +115,13 @@ def _sites(model: Model, rows: Rows) -> _Sites:
     return _Sites(found.targets - model.mean.at(np.asarray(rows.inputs), model.parameters), found.noises)
 
 
-def _nothing(sites: _Sites) -> _Sites:
-    """What is left where rows are deleted as a whole."""
-    return _Sites(sites.targets, np.full(sites.noises.shape, np.inf))
+def _around(model: Model, rows: Rows, ids: np.ndarray) -> _Sites:
+    """Those of the neighbours ids (b, m), of which no other row is read."""
+    some = Numbering(ids)
+    observed, state = taken(rows.observed, some.rows), rows.state[some.rows]
+    found = model.family.sites(observed, state, model.parameters, model.scale2)
+    targets = found.targets - model.mean.at(rows.inputs[some.rows], model.parameters)
+    return _Sites(targets, found.noises).at(some.places(ids))
 
 
 def _rest(model: Model, rows: Rows, sites: _Sites) -> _Sites:
@@ -125,22 +139,24 @@ def _rest(model: Model, rows: Rows, sites: _Sites) -> _Sites:
     return _Sites(targets, noises)
 
 
-def _deleted(predictor: Predictor, query: np.ndarray, sites: _Sites, rest: _Sites) -> Deleted:
-    """Standardised inputs (b, d)."""
+def _deleted(predictor: Predictor, query: np.ndarray, sites: _Sites | None, rest: _Sites | None) -> Deleted:
+    """Standardised inputs (b, d). sites: of all rows, None: to be found of the neighbours; rest: None for nothing."""
     model, sweeper, n = predictor.model, predictor.sweeper, len(predictor.rows)
     first = n if predictor.k >= n - 1 else predictor.k
     if sweeper.whole(predictor.k):
         with one_blas_thread():
             few = every = _together(predictor, query)
         ids = np.broadcast_to(np.arange(n), (len(query), n))
+        around = _around(model, predictor.rows, ids) if sites is None else sites.at(ids)
     else:
         table = sweeper.index.query(sweeper.metric.apply(query), min(first + 1, n))
         ids, extra = table.ids, None
         if predictor.taper is not None:
-            around = predictor.taper.around(table.ids, table.sqdist, first)
-            ids, extra = around.ids, around.noises
-        few, every = _nearest(predictor, query, ids, first, sites, extra)
-    noisier, further = _changes(ids, sites, rest, model.family.latents)
+            tapered = predictor.taper.around(table.ids, table.sqdist, first)
+            ids, extra = tapered.ids, tapered.noises
+        around = _around(model, predictor.rows, ids) if sites is None else sites.at(ids)
+        few, every = _nearest(predictor, query, ids, first, around, extra)
+    noisier, further = _changes(around, None if rest is None else rest.at(ids), model.family.latents)
     gone = without_each(every, np.where(np.isinf(noisier), noisier, 0.0), further)
     fewer = without_each(few, np.where(np.isinf(noisier), 0.0, noisier), further)
     # a row of which something is left stays the neighbour that it is, and no other comes in
@@ -162,32 +178,37 @@ def _deleted(predictor: Predictor, query: np.ndarray, sites: _Sites, rest: _Site
     )  # fmt: skip
 
 
-def _changes(ids: np.ndarray, sites: _Sites, rest: _Sites, latents: int) -> tuple[np.ndarray, np.ndarray]:
-    """By how much noises and targets (b, C, m) of the neighbours grow with what is left of them."""
+def _changes(around: _Sites, rest: _Sites | None, latents: int) -> tuple[np.ndarray, np.ndarray]:
+    """By how much noises and targets (b, C, m) of the neighbours grow with what is left of them; None: nothing is."""
+    shape = (*around.noises.shape[:2], latents)
+    if rest is None:
+        return np.full(shape, np.inf).transpose(0, 2, 1), np.zeros(shape).transpose(0, 2, 1)
     with np.errstate(invalid="ignore"):  # what was not observed: infinity less infinity
-        noisier = np.broadcast_to(rest.noises - sites.noises, (len(sites.noises), latents))
+        noisier = np.broadcast_to(rest.noises - around.noises, shape)
     noisier = np.where(np.isnan(noisier), np.inf, noisier)
-    further = rest.targets - sites.targets
-    return noisier[ids].transpose(0, 2, 1), further[ids].transpose(0, 2, 1)
+    return noisier.transpose(0, 2, 1), (rest.targets - around.targets).transpose(0, 2, 1)
 
 
 def _nearest(
     predictor: Predictor, query: np.ndarray, ids: np.ndarray, first: int, sites: _Sites, extra: np.ndarray | None
 ) -> tuple[Influences, Influences]:
-    """Of the first neighbours ids (b, m) alone, and of all of them; extra: noises (b, m) beside their own."""
+    """Of the first neighbours ids (b, m) with these sites alone, and of all; extra: noises (b, m) beside their own."""
     model, p = predictor.model, predictor.model.parameters
     own, lengths = model.covariance, model.covariance.lengths(p, False)
-    coordinates, located = model.coordinates(query), predictor.sweeper.located
+    coordinates, located, places = model.coordinates(query), predictor.sweeper.located_of_few, ids
+    if located is None:
+        located, places = model.near(predictor.rows, ids)
 
     def found(log_lengths: np.ndarray, targets: np.ndarray, noises: np.ndarray) -> tuple[Influences, Influences]:
-        own_noises = noises[ids] if extra is None else noises[ids] + extra[..., None]
-        near = Neighbourhood(coordinates, located, ids, targets[ids], own_noises)
+        own_noises = noises if extra is None else noises + extra[..., None]
+        near = Neighbourhood(coordinates, located, places, targets, own_noises)
         return influences(own.kernel, log_lengths, p["log_shape"], near, first)
 
     if lengths.ndim == 1:
-        return found(lengths, sites.targets, sites.noises)
+        return found(lengths, *sites)
     noises = np.broadcast_to(sites.noises, sites.targets.shape)
-    each = [found(lengths[c], sites.targets[:, c : c + 1], noises[:, c : c + 1]) for c in range(len(lengths))]
+    one = [slice(c, c + 1) for c in range(len(lengths))]
+    each = [found(lengths[c], sites.targets[..., part], noises[..., part]) for c, part in enumerate(one)]
     return _beside([few for few, _ in each]), _beside([every for _, every in each])
 
 

@@ -1,32 +1,9 @@
-"""Tables become numbers: what an encoder remembers of its training table, so that every later one becomes the same.
-
-    in the training table            in the model
-    -------------------------------  --------------------------------------------------------------------------
-    numbers                          one feature
-    true / false                     one feature, 1 / 0
-    dates and times                  days since 1970-01-01 (UTC where a zone is given), and sine and cosine of the hour,
-                                     the weekday and the day of the year where the training rows span them
-    durations                        one feature, days
-    missing in any of those          the median of the training rows, and one more feature "<column>_missing", 1 / 0
-    text, categories                 up to 64 levels: one feature "<column>=<level>" for each, 1 / 0; "(missing)" is one
-                                     more: mean of the target at the level and logarithm of how often it was seen
-    nearly as many levels as rows    left out, with a warning: names of rows
-    no value at all                  left out, with a warning
-
-The mean of the target at a level is drawn towards that of all rows, the more the fewer rows have the level. A training
-row gets the mean of rows in other folds, so that its own target has no part in it: `fit_transform` and `transform` then
-differ.
-
-Later tables may have further columns, and a level that training did not see is all zeros, or the mean of all rows. A
-missing value in a column that had none is the median. Both are counted in one warning.
-"""
+"""Tables become numbers: what an encoder remembers of its training table, so that every later one becomes the same."""
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,54 +12,92 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from nearfield._threads import in_threads
-from nearfield.column_values import MISSING, Coded, TableError, TableWarning
-from nearfield.columns import ArrayColumns, Columns, FrameColumns, check_names, is_arrow, is_frame
-from nearfield.elsewhere import TableElsewhere
-from nearfield.rules import Rule, cycles_of, means_of
-from nearfield.validation import check_choice, column_numbers, nearest_name
+from nearfield.column_values import MISSING, Coded, TableError
+from nearfield.columns import (
+    ArrayColumns,
+    Columns,
+    FrameColumns,
+    check_names,
+    columns_of_levels,
+    complete_matrix,
+    evenly_spread,
+    is_arrow,
+    is_frame,
+)
+from nearfield.rules import Rule, Tally, cycles_of, means_of, warn_of_unused
+from nearfield.validation import check_choice, nearest_name
 
 MAX_LEVELS = 64
 """Text columns with more levels than this become means of the target, unless told otherwise."""
 
 _ID_LIKE = 0.9  # levels over rows of a column that names its rows
-_MEDIAN_ROWS = 2**17  # from which medians are taken
-_BLOCK = 2**16  # rows that are looked at at once
 _PORTION = 2**12  # rows that are written at once
 _FORMATS = (1, 2)  # of the JSON form; it is written in the last
 TARGET_TYPES = ("auto", "number", "class")
 
 
-@dataclass
-class Tally:
-    """What had to be filled in, by column; one warning for all blocks of a table."""
-
-    unseen: Counter[str] = field(default_factory=Counter)
-    imputed: Counter[str] = field(default_factory=Counter)
-
-    def warn(self) -> None:
-        """Emit one TableWarning if anything was counted."""
-        unseen = "{} values of column {!r} are levels not seen in training (taken as none)"
-        imputed = "{} values of column {!r}, complete in training, are missing (median taken)"
-        pairs = [(unseen, self.unseen), (imputed, self.imputed)]
-        said = [phrase.format(n, column) for phrase, counts in pairs for column, n in counts.items() if n]
-        if said:
-            warnings.warn("; ".join(said) + ".", TableWarning, stacklevel=4)
-
-
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """Turns tables with text, categories, dates and gaps into numbers: see the table above.
+    """Turn tables with text, categories, dates and gaps into numbers.
+
+    ===========================================  ======================================================================
+    in the training table                        in the model
+    ===========================================  ======================================================================
+    numbers                                      one feature
+    true / false                                 one feature, 1 / 0
+    dates and times                              days since 1970-01-01 (UTC where a zone is given), and sine and cosine
+                                                 of the hour, the weekday and the day of the year where the training
+                                                 rows span them
+    durations                                    one feature, days
+    missing in any of those                      the median of the training rows, and one more feature
+                                                 `<column>_missing`, 1 / 0
+    text, categories                             up to 64 levels: one feature `<column>=<level>` for each, 1 / 0;
+                                                 `(missing)` is one; more: mean of the target at the level and
+                                                 logarithm of how often it was seen
+    nearly as many levels as rows, or no value   left out, with a warning
+    ===========================================  ======================================================================
 
     Parameters
     ----------
-    categorical_features : "from_dtype": text and categories; or names, numbers or a mask (d,) of the columns whose
+    categorical_features : "from_dtype", list or mask, default="from_dtype"
+        Which columns hold levels: those of text and categories; or names, numbers or a mask (d,) of the columns whose
         values are levels, numbers too.
-    target_type : what y is, for text with many levels: "number", "class", or "auto".
-    max_levels : text with more levels becomes means of the target.
+    target_type : {"auto", "number", "class"}, default="auto"
+        What y is, for text with many levels.
+    max_levels : int, default=64
+        Text with more levels becomes means of the target.
 
     Attributes
     ----------
-    rules_ : what is remembered of each column.
-    n_features_in_, feature_names_in_ : as in scikit-learn.
+    rules_ : tuple of Rule
+        What is remembered of each column.
+    feature_names : list of str
+        Names of the features: of the columns of the array that `transform` gives.
+    owners : ndarray of shape (m,)
+        The number of the column that each feature comes from.
+    needed : list of str
+        Names of the columns that are used.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (d,)
+        Names of the columns; only where all of them are text.
+
+    Notes
+    -----
+    The mean of the target at a level is drawn towards that of all rows, the more the fewer rows have the level. A
+    training row gets the mean of rows in other folds, so that its own target has no part in it: `fit_transform` and
+    `transform` then differ.
+
+    Later tables may have further columns, and a level that training did not see is all zeros, or the mean of all rows.
+    A missing value in a column that had none is the median. Both are counted in one warning.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from nearfield import TableEncoder
+    >>> table = pd.DataFrame({"rooms": [1, 3, None], "town": ["Bonn", "Trier", "Bonn"]})
+    >>> encoder = TableEncoder().fit(table)
+    >>> encoder.feature_names
+    ['rooms', 'rooms_missing', 'town=Bonn', 'town=Trier']
     """
 
     rules_: tuple[Rule, ...]
@@ -97,12 +112,40 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     # --- scikit-learn's surface -------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
-        """Learn from a table X (n, d) what its columns become; y (n,) or (n, P) is needed for text with many levels."""
+        """Learn from a table what its columns become.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            The training table.
+        y : array-like of shape (n,) or (n, P), default=None
+            The target, which is needed for text with many levels.
+
+        Returns
+        -------
+        self
+            The fitted encoder.
+        """
         self.fit_transform(X, y)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
-        """The same, and the features (n, m) of the training rows."""
+        """Learn from a table, and turn it into features.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            The training table.
+        y : array-like of shape (n,) or (n, P), default=None
+            The target, which is needed for text with many levels.
+        **fit_params : dict
+            Taken and not used, as scikit-learn's pipelines may pass some.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            The features of the training rows.
+        """
         check_choice("target_type", self.target_type, TARGET_TYPES)
         columns = columns_of(self, X, reset=True)
         if y is not None:
@@ -110,12 +153,34 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self.learn(columns, None if y is None else _target(y, self.target_type))
 
     def transform(self, X: Any) -> np.ndarray:
-        """The features (n, m) of a table with the same columns."""
+        """Turn a table with the same columns into features.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            The table.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            Its features.
+        """
         check_is_fitted(self)
         return self.encode(columns_of(self, X, reset=False))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the features."""
+        """List the names of the features.
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+            Names of the columns, which must be those of the fit.
+
+        Returns
+        -------
+        ndarray of str of shape (m,)
+            Names of the features.
+        """
         check_is_fitted(self)
         own = getattr(self, "feature_names_in_", np.array([rule.name for rule in self.rules_], dtype=object))
         if input_features is not None and list(input_features) != list(own):
@@ -152,15 +217,27 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def learn(
         self, columns: Columns, target: np.ndarray | None = None, counted: np.ndarray | None = None
     ) -> np.ndarray:
-        """Learn from columns, and the features (n, m) that they become.
+        """Learn from columns, for estimators and the command line.
 
-        target: (n, P) what means of levels are taken of; counted: (n, P) how much each entry counts.
+        Parameters
+        ----------
+        columns : Columns
+            The columns of a table.
+        target : ndarray of shape (n, P), default=None
+            What means of levels are taken of.
+        counted : ndarray of shape (n, P), default=None
+            How much each entry of the target counts.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            The features that the columns become.
         """
-        chosen = _chosen(self.categorical_features, columns.names)
-        matrix = None if chosen else _complete(columns, single=True)
+        chosen = columns_of_levels(self.categorical_features, columns.names)
+        matrix = None if chosen else complete_matrix(columns, single=True)
         self.n_features_in_ = len(columns.names)
         if matrix is not None:
-            some = _some(matrix)
+            some = evenly_spread(matrix)
             self.rules_ = tuple(Rule(n, "number", float(np.median(some[:, e]))) for e, n in enumerate(columns.names))
             return matrix
         if target is None:
@@ -168,8 +245,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         counted = np.ones(target.shape) if counted is None else counted
         found = [columns.kept(*self._learned(columns, name, name in chosen, target, counted)) for name in columns.names]
         self.rules_ = tuple(rule for rule, _ in found)
-        _warn_of_unused([rule.name for rule, values in found if rule.kind == "unused" and values is None], "no value")
-        _warn_of_unused(
+        warn_of_unused([rule.name for rule, values in found if rule.kind == "unused" and values is None], "no value")
+        warn_of_unused(
             [rule.name for rule, values in found if rule.kind == "unused" and values is not None],
             "as many different values as rows, or nearly so (they seem to name the rows)",
         )
@@ -191,7 +268,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if missing.all():
             return Rule(name, "unused"), None
         cycles = cycles_of(values) if kind == "date" else ()
-        median = float(np.median(_some(values[~missing])))
+        median = float(np.median(evenly_spread(values[~missing])))
         return Rule(name, kind, median, bool(missing.any()), cycles=cycles, form=form), values
 
     def _learned_text(
@@ -209,14 +286,29 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return means_of(name, form, levels, text, target, counted)
 
     def encode(self, columns: Columns) -> np.ndarray:
-        """The features (n, m) of columns; what had to be filled in is counted, or told."""
+        """Turn columns into features, for estimators and the command line.
+
+        What had to be filled in is counted, or told.
+
+        Parameters
+        ----------
+        columns : Columns
+            The columns of a table.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            Their features.
+        """
         matrix = columns.matrix()
         if matrix is not None and matrix.shape[1] == len(self.rules_) and all(rule.plain for rule in self.rules_):
-            complete = _complete(columns)
+            complete = complete_matrix(columns)
             if complete is not None:
                 return complete
         tally = Tally() if columns.tally is None else columns.tally
-        values = [None if rule.kind == "unused" else _read(columns, rule) for rule in self.rules_]
+        values = [
+            None if rule.kind == "unused" else columns.read(rule.name, rule.read_as, rule.form) for rule in self.rules_
+        ]
         out = self._features(values, len(columns), tally)
         if columns.tally is None:
             tally.warn()
@@ -243,19 +335,47 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> TableEncoder:
-        """For a model of complete arrays whose medians nobody knows."""
+        """Make an encoder of complete arrays whose medians nobody knows.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of the columns.
+
+        Returns
+        -------
+        TableEncoder
+            The encoder, fitted.
+        """
         encoder = cls()
         encoder.rules_ = tuple(Rule(str(name), "number", float("nan")) for name in names)
         encoder.n_features_in_ = len(encoder.rules_)
         return encoder
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-able description, for the model file."""
+        """Describe the fitted encoder, for the model file.
+
+        Returns
+        -------
+        dict
+            Plain JSON.
+        """
         return {"format": _FORMATS[-1], "columns": [rule.to_json() for rule in self.rules_]}
 
     @classmethod
     def from_json(cls, data: Any) -> TableEncoder:
-        """The inverse of `to_json`, whatever else is in `data`; ValueError if it is anything else."""
+        """Make the encoder that `to_json` described.
+
+        Parameters
+        ----------
+        data : dict
+            The description, and whatever else; a ValueError is raised where it is anything else.
+
+        Returns
+        -------
+        TableEncoder
+            The encoder, fitted.
+        """
         if not isinstance(data, dict) or data.get("format") not in _FORMATS:
             raise ValueError(f"The model's description of its table is not of format {_FORMATS[-1]}.")
         columns = data.get("columns")
@@ -325,60 +445,5 @@ def _target(y: Any, target_type: str) -> np.ndarray:
     if target_type == "number":
         return np.asarray(values, dtype=np.float64).reshape(len(values), -1)
     labels = np.unique(column_or_1d(values), return_inverse=True)[1]
-    return class_shares(np.eye(int(labels.max()) + 1)[labels])
-
-
-def class_shares(counts: np.ndarray) -> np.ndarray:
-    """Shares (n, K) of the classes, of two the second alone."""
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+    shares = np.eye(int(labels.max()) + 1)[labels]
     return shares[:, 1:] if shares.shape[1] == 2 else shares
-
-
-# --------------------------------------------------------------------------------------------------- learning
-
-
-def _chosen(categorical: Any, names: Sequence[str]) -> set[str]:
-    """Names of the columns whose values are levels, beside those of text."""
-    if isinstance(categorical, str):
-        check_choice("categorical_features", categorical, ("from_dtype",))
-        return set()
-    if categorical is None:
-        return set()
-    return {names[number] for number in column_numbers("categorical_features", categorical, names)}
-
-
-def _complete(columns: Columns, single: bool = False) -> np.ndarray | None:
-    """The columns as float64 (n, d), where they are one array of numbers without a gap; or as float32 if they are."""
-    matrix: Any = columns.matrix()
-    if matrix is None:
-        return None
-    if isinstance(matrix, TableElsewhere):
-        return matrix if matrix.complete(columns.names) else None  # type: ignore[return-value]
-    for start in range(0, len(matrix), _BLOCK):
-        if np.isnan(matrix[start : start + _BLOCK]).any():
-            return None
-    found = matrix if single and matrix.dtype == np.float32 else matrix.astype(np.float64, copy=False)
-    for start in range(0, len(found), _BLOCK):
-        infinite = np.isinf(found[start : start + _BLOCK])
-        if infinite.any():
-            row, column = (int(part[0]) for part in np.nonzero(infinite))
-            raise TableError(
-                f"Input contains infinity (inf): column {columns.names[column]!r} has {found[start + row, column]} in "
-                f"row {start + row + columns.first_row}. Mend it, or make it a gap (NaN)."
-            )
-    return np.ascontiguousarray(found)
-
-
-def _some(values: np.ndarray) -> np.ndarray:
-    """Rows, evenly spread, from which medians are taken: all, or more than a hundred thousand."""
-    return values[:: -(-len(values) // _MEDIAN_ROWS)]
-
-
-def _read(columns: Columns, rule: Rule) -> Any:
-    return columns.read(rule.name, rule.read_as, rule.form)
-
-
-def _warn_of_unused(names: list[str], what: str) -> None:
-    if names:
-        which = ", ".join(map(repr, names[:8])) + (", .." if len(names) > 8 else "")
-        warnings.warn(f"Columns with {what} are left out: {which}.", TableWarning, stacklevel=5)

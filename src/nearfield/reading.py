@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from nearfield.arrow_columns import ArrowColumns, named
 from nearfield.cells import Floats, refuse, texts
 from nearfield.column_values import DAY, MISSING, TableError, TableWarning
-from nearfield.encoding import TableEncoder, Tally
+from nearfield.encoding import TableEncoder
 from nearfield.forms import Form
+from nearfield.rules import Tally
 from nearfield.table import require_columns
 from nearfield.target import NUMBER, Target, Targets, target_from_json, target_of, target_of_arrays
 

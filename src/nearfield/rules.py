@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from nearfield.column_values import MISSING, Coded, TableError
+from nearfield.column_values import MISSING, Coded, TableError, TableWarning
 
 _NUMERIC = ("number", "flag", "date", "duration")
 _KINDS = (*_NUMERIC, "text", "means", "unused")
@@ -247,3 +249,27 @@ def _prior_rows(
     between = float(totals @ (means - mean) ** 2) - (filled - 1) * within
     spread = between / max(total - float(totals @ totals) / total, 1e-300)
     return float(np.clip(within / spread if spread > 0 else np.inf, *_PRIOR_ROWS))
+
+
+@dataclass
+class Tally:
+    """What had to be filled in, by column; one warning for all blocks of a table."""
+
+    unseen: Counter[str] = field(default_factory=Counter)
+    imputed: Counter[str] = field(default_factory=Counter)
+
+    def warn(self) -> None:
+        """Emit one TableWarning if anything was counted."""
+        unseen = "{} values of column {!r} are levels not seen in training (taken as none)"
+        imputed = "{} values of column {!r}, complete in training, are missing (median taken)"
+        pairs = [(unseen, self.unseen), (imputed, self.imputed)]
+        said = [phrase.format(n, column) for phrase, counts in pairs for column, n in counts.items() if n]
+        if said:
+            warnings.warn("; ".join(said) + ".", TableWarning, stacklevel=4)
+
+
+def warn_of_unused(names: Sequence[str], what: str) -> None:
+    """Name the columns that are left out, and why."""
+    if names:
+        which = ", ".join(map(repr, names[:8])) + (", .." if len(names) > 8 else "")
+        warnings.warn(f"Columns with {what} are left out: {which}.", TableWarning, stacklevel=5)

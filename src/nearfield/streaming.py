@@ -25,7 +25,8 @@ from nearfield.arrow_columns import ArrowColumns
 from nearfield.atomic import replacing
 from nearfield.column_values import TableError
 from nearfield.columns import Columns
-from nearfield.encoding import MAX_LEVELS, TableEncoder, Tally
+from nearfield.encoding import MAX_LEVELS, TableEncoder
+from nearfield.rules import Tally
 from nearfield.storage import Storage
 from nearfield.table import require_columns
 

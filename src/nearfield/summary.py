@@ -13,7 +13,70 @@ _NAMED = 5  # bent columns that are named
 
 @dataclass(frozen=True)
 class Summary:
-    """What a fit did and how well it predicts rows left out, in the units of the target."""
+    """What a fit did and how well it predicts rows left out, in the units of the target; `print` shows it.
+
+    Attributes
+    ----------
+    rows : int
+        Training rows.
+    columns : int
+        Features.
+    kernel : str
+        The kernel, as asked for.
+    likelihood : str
+        What is assumed of observations.
+    predictive : str
+        "calibrated" or "plain".
+    steps : int
+        Training steps that were done.
+    most_steps : int
+        And those that might have been.
+    seconds : float
+        How long training took.
+    k : int
+        Number of neighbours in use.
+    k_reason : str
+        Why it is that.
+    left_out_rows : int
+        Training rows of which left-out predictions were scored.
+    left_out : dict of str to float
+        Their scores: `rmse`, `nll`, `crps`, `coverage_50`, `coverage_90` and `coverage_95`; of classes `nll`, `error`,
+        `brier` and `calibration_error`.
+    jittered : int
+        Factorisations that needed something added to the diagonal.
+    rejected : int
+        Training steps that were refused.
+    appended : int
+        Rows that came by `update`.
+    forgotten : int
+        Rows that were there and are no more.
+    mean : str
+        "constant" or "linear".
+    smoothness : str
+        Which smoothness was learned, in words; empty where none was.
+    bent : str
+        Which columns were bent, in words.
+    axes : str
+        How coordinates are turned, in words.
+    sill : str
+        That the sill means nothing, where it does not.
+    leaving : str
+        How rows were left out, where not one by one.
+    neighbourhoods : str
+        "continuous", or nothing.
+    search : str
+        What was asked for, "exact" or "approximate".
+    leaves : int
+        Boxes that an approximate search looks into; 0 where it is exact.
+    recall : float
+        Share of their neighbours that left-out rows find.
+    approximate_nll : float
+        Of left-out rows given these neighbours.
+    exact_nll : float
+        And given the nearest.
+    refreshes : dict of str to float
+        Mean left-out log density, of a standardised target, in each refresh of training: by its number, from 1.
+    """
 
     rows: int
     columns: int
@@ -47,7 +110,13 @@ class Summary:
     """mean left-out log density, of a standardised target, in each refresh of training: by its number, from 1"""
 
     def as_dict(self) -> dict[str, object]:
-        """Plain numbers and strings."""
+        """List all of it as plain numbers and text.
+
+        Returns
+        -------
+        dict
+            The attributes by their names.
+        """
         return asdict(self)
 
     def __str__(self) -> str:

@@ -95,7 +95,7 @@ class Sweeper:
         return self.metric.lengths
 
     @property
-    def _located(self) -> np.ndarray | None:
+    def located_of_few(self) -> np.ndarray | None:
         """The same where rows are few; of many, only those that are needed are bent, whenever they are."""
         return self.located if len(self.rows) <= _MOST_LOCATED else None
 
@@ -335,7 +335,7 @@ class Sweeper:
 
     def _updated(self, rows: Rows, which: np.ndarray, query: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Site state (b, A) of rows, each given all rows, itself among them."""
-        latent = self.model.latent(rows, query, ids, located=self._located)
+        latent = self.model.latent(rows, query, ids, located=self.located_of_few)
         observed = taken(rows.observed, which)
         mean, variance = latent.mean[:, 0], latent.found.variance[:, 0]
         return self.model.family.updated_state(observed, mean, variance, self.model.parameters)
@@ -369,7 +369,7 @@ class Sweeper:
     ) -> _Given:
         """Given so many (q,) of the neighbours, all by one factorisation."""
         ids = table.ids
-        latent = self.model.latent(self.rows, query, ids, left_out, asked, located=self._located)
+        latent = self.model.latent(self.rows, query, ids, left_out, asked, located=self.located_of_few)
         sizes = np.where(ids[..., None] >= 0, self.model.family.sizes(latent.observed), 0.0).cumsum(axis=1)
         found = latent.found
         return _Given(latent.mean, found.variance, found.quad, sizes[:, asked - 1], found.covariance, found.jittered)
@@ -404,7 +404,7 @@ class Sweeper:
         assert self.taper is not None
         around = self.taper.around(table.ids, table.sqdist, k)
         latent = self.model.latent(
-            self.rows, query, around.ids, left_out, None, differentiate, self._located, around.noises
+            self.rows, query, around.ids, left_out, None, differentiate, self.located_of_few, around.noises
         )
         return around, latent
 

@@ -14,31 +14,26 @@ row. Needs the extra `nearfield[dask]`.
 
 from __future__ import annotations
 
-import copy
-import inspect
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
-from sklearn.exceptions import NotFittedError
+from sklearn.base import ClassifierMixin, RegressorMixin
 
+from nearfield.columns import Columns
 from nearfield.estimators import GPClassifier as LocalClassifier
 from nearfield.estimators import GPCountRegressor as LocalCountRegressor
 from nearfield.estimators import GPRegressor as LocalRegressor
 
 try:
     import distributed
-    from dask.base import is_dask_collection
 
-    from nearfield.dask._boxes import RemoteInputs
     from nearfield.dask._cluster import Cluster, ClusterError
-    from nearfield.dask._predicting import Placed
-    from nearfield.dask._table import RemoteColumns, partitions_of, sent
+    from nearfield.dask._estimator import DaskEstimator, Self, refuse_unsupported
+    from nearfield.dask._table import sent
 except ModuleNotFoundError as error:
     if error.name not in ("dask", "distributed", "pandas"):
         raise
@@ -46,157 +41,14 @@ except ModuleNotFoundError as error:
         f"nearfield.dask needs {error.name}, which is not installed: pip install 'nearfield[dask]'.", name=error.name
     ) from None
 
-from nearfield.columns import Columns
-from nearfield.neighbours import BoxedInputs, Boxes, find_equal_rows
-from nearfield.rows import BOXED_ROWS
-
 __all__ = ["ClusterError", "GPClassifier", "GPCountRegressor", "GPRegressor"]
-
-Self = TypeVar("Self", bound="DaskEstimator")
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
-_UNSUPPORTED: Mapping[str, Any] = {
-    "coordinates": lambda value: value is not None,
-    "leave_out": lambda value: value != "one",
-    "buffer": lambda value: value is not None,
-    "objective": lambda value: value == "vecchia",
-    "search": lambda value: value != "exact",
-    "categorical_features": lambda value: value is not None and not isinstance(value, str),
-}
-
-
-class DaskEstimator(BaseEstimator):
-    """An ordinary estimator whose rows are on a cluster. `client` is the Dask client; None takes the current one."""
-
-    _local: ClassVar[type]
-    _trainer: Any
-    client: distributed.Client | None
-
-    def __init__(self, *, client: distributed.Client | None = None, **parameters: Any) -> None:
-        self.client = client
-        self.__dict__.update(self._local(**parameters).get_params(deep=False))
-
-    def __init_subclass__(cls, **given: Any) -> None:
-        super().__init_subclass__(**given)
-        if "_local" in vars(cls):
-            own, *others = inspect.signature(cls._local).parameters.values()
-            client = inspect.Parameter("client", inspect.Parameter.KEYWORD_ONLY, default=None)
-            every = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (own, *others)]
-            cls.__signature__ = inspect.Signature([client, *every])
-
-    @classmethod
-    def _get_param_names(cls) -> list[str]:
-        return sorted(["client", *cls._local._get_param_names()])  # type: ignore[attr-defined]
-
-    def __sklearn_clone__(self: Self) -> Self:
-        """A client is shared, never copied."""
-        parameters = self.get_params(deep=False)
-        client = parameters.pop("client")
-        return type(self)(client=client, **{name: clone(value, safe=False) for name, value in parameters.items()})
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: without the client, and with the rows, if there are any."""
-        state = {name: value for name, value in self.__dict__.items() if name not in ("_placed", "_cluster")}
-        state["client"] = None
-        if "_trainer" in state:
-            state["_trainer"] = self.to_local()
-        return state
-
-    def __getattr__(self, name: str) -> Any:
-        """What was learned, under the names of the ordinary estimator."""
-        if name.endswith("_") and not name.startswith("_") and "_trainer" in self.__dict__:
-            return getattr(self._trainer, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "_trainer" in self.__dict__
-
-    @property
-    def client_(self) -> distributed.Client:
-        """The Dask client in use."""
-        return Cluster.of(self.client).client
-
-    # --- fitting ----------------------------------------------------------------------------------------------------
-
-    def _fitted(self: Self, X: Any, y: Any, beside: dict[str, Any], refused: Mapping[str, Any]) -> Self:
-        """Fit, and keep the rows on the workers; after an error nothing is left there."""
-        parameters = self.get_params(deep=False)
-        _refuse_unsupported(parameters, refused)
-        _require_collection(X, "X", " Use nearfield's own estimators for data in memory.")
-        cluster = Cluster.of(parameters.pop("client"))
-        trainer = self._local(**parameters)
-        cluster.require_workers()
-        try:
-            columns = RemoteColumns(cluster, X)
-            given = {name: _here(cluster, value) for name, value in {"y": y, **beside}.items()}
-            for name, value in given.items():
-                if np.ndim(value) and len(value) != len(columns):
-                    raise ValueError(f"{name} has {len(value):,} rows, and X has {len(columns):,}: expected as many.")
-            trainer.fit(columns, given.pop("y"), **given)
-        except BaseException:
-            cluster.release()
-            raise
-        columns.release()
-        if columns.is_array:
-            trainer.__dict__.pop("feature_names_in_", None)
-        self.__dict__.pop("_placed", None)
-        self._trainer, self._cluster = trainer, cluster
-        return self
-
-    def to_local(self) -> Any:
-        """The ordinary estimator, with all rows in this process: the same predictions to the last bit."""
-        self._require_fit()
-        local = copy.copy(self._trainer)
-        fit = local._fit
-        rows = fit.predictor.rows
-        if isinstance(rows.inputs, RemoteInputs):
-            inputs: Any = np.array(rows.inputs)
-            if len(inputs) >= BOXED_ROWS:
-                inputs = BoxedInputs(Boxes(inputs, find_equal_rows(inputs), np.ones(inputs.shape[1])))
-            predictor = replace(fit.predictor, rows=replace(rows, inputs=inputs))
-            local._fit = replace(fit, predictor=predictor)
-        return local
-
-    # --- predicting -------------------------------------------------------------------------------------------------
-
-    def _predicted(self, method: str, X: Any, given: Mapping[str, Any] = _NOTHING, **arguments: Any) -> Any:
-        """Dask arrays of what a method of the ordinary estimator says; given: numbers for all rows, or one for each."""
-        self._require_fit()
-        _require_collection(X, "X", " Use to_local() for data in memory.")
-        self._check_columns(X)
-        if "_placed" not in self.__dict__:
-            cluster = self.__dict__.get("_cluster") or Cluster.of(self.client)
-            cluster.require_workers()
-            self._placed = Placed(cluster, self._trainer, self.to_local)
-        parts = partitions_of(X)
-        sizes = _sizes(X, len(parts))
-        alone = {name: value for name, value in given.items() if value is not None and not np.ndim(value)}
-        along = {name: value for name, value in given.items() if value is not None and np.ndim(value)}
-        split = {name: _split(name, value, X, sizes) for name, value in along.items()}
-        own = [{name: values[i] for name, values in split.items()} for i in range(len(parts))]
-        return self._placed.predict(parts, sizes, own, method, {**arguments, **alone})
-
-    def support(self, X: Any) -> Any:
-        """How much the training rows tell about each row, from 0 to 1: a Dask array (n,) or (n, P)."""
-        return self._predicted("support", X)
-
-    def _check_columns(self, X: Any) -> None:
-        names = getattr(self._trainer, "feature_names_in_", None)
-        if hasattr(X, "columns") and names is not None and [str(name) for name in X.columns] != list(names):
-            raise ValueError(f"X has the columns {list(X.columns)}; those of the fit are expected: {list(names)}.")
-        if X.shape[1] != self._trainer.n_features_in_:
-            raise ValueError(f"X has {X.shape[1]} columns; the {self._trainer.n_features_in_} of the fit are expected.")
-
-    def _require_fit(self) -> None:
-        if "_trainer" not in self.__dict__:
-            raise NotFittedError(f"This {type(self).__name__} is not fitted yet: call fit first.")
 
 
 class GPRegressor(RegressorMixin, DaskEstimator):
-    """`nearfield.GPRegressor` for Dask arrays and data frames; its parameters, and `client`.
+    """`nearfield.GPRegressor` for Dask arrays and data frames.
 
-    `coordinates`, `leave_out="past"`, `buffer`, `objective="vecchia"` and lists of `categorical_features` are not
-    supported, nor are `groups` and `times` of `fit`.
+    `coordinates`, `leave_out="past"`, `buffer`, `objective="vecchia"`, `search="approximate"` and lists of
+    `categorical_features` are not supported.
     """
 
     _local = LocalRegressor
@@ -205,58 +57,205 @@ class GPRegressor(RegressorMixin, DaskEstimator):
         self: Self, X: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None, groups: Any = None,
         times: Any = None,
     ) -> Self:  # fmt: skip
-        """Fit Dask arrays or data frames X (n, d), y (n,) or (n, P), and what may be given beside them."""
+        """Fit Dask arrays or data frames.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Training rows.
+        y : Dask array, data frame or series of shape (n,) or (n, P)
+            Their targets.
+        sample_weight : array-like or Dask collection of shape (n,), default=None
+            How much each row counts, as for the ordinary estimator.
+        noise_variance : float, array-like or Dask collection, default=None
+            Known noise variances, as for the ordinary estimator.
+        groups : None, default=None
+            Not supported with Dask.
+        times : None, default=None
+            Not supported with Dask.
+
+        Returns
+        -------
+        self
+            The fitted estimator, whose rows stay on the workers.
+        """
         beside = {"sample_weight": sample_weight, "noise_variance": noise_variance}
         return self._fitted(X, y, beside, {"groups": groups, "times": times})
 
     def predict(
         self, X: Any, return_std: bool = False, uncertainty: str = "observation", noise_variance: Any = None
     ) -> Any:
-        """Means, with `return_std` also standard deviations, as Dask arrays."""
+        """Predict means, and standard deviations where they are asked for.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        return_std : bool, default=False
+            Whether standard deviations are returned, too.
+        uncertainty : {"observation", "latent"}, default="observation"
+            "observation" is of a new measurement, noise included; "latent" of the noise-free function.
+        noise_variance : float, array-like or Dask collection, default=None
+            Known noise variances of these rows, as for the ordinary estimator.
+
+        Returns
+        -------
+        mean : Dask array of shape (n,) or (n, P)
+            Means.
+        std : Dask array of shape (n,) or (n, P)
+            Standard deviations, with `return_std`.
+        """
         given = {"noise_variance": noise_variance}
         return self._predicted("predict", X, given, return_std=return_std, uncertainty=uncertainty)
 
     def predict_interval(
         self, X: Any, coverage: float = 0.9, uncertainty: str = "observation", noise_variance: Any = None
     ) -> Any:
-        """Lower and upper ends of intervals that hold the target with that probability, as Dask arrays."""
+        """Predict intervals that hold the target with a wanted probability.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        coverage : float, default=0.9
+            That probability.
+        uncertainty : {"observation", "latent"}, default="observation"
+            "observation" is of a new measurement, noise included; "latent" of the noise-free function.
+        noise_variance : float, array-like or Dask collection, default=None
+            Known noise variances of these rows, as for the ordinary estimator.
+
+        Returns
+        -------
+        lower : Dask array of shape (n,) or (n, P)
+            Lower ends.
+        upper : Dask array of shape (n,) or (n, P)
+            Upper ends.
+        """
         given = {"noise_variance": noise_variance}
         return self._predicted("predict_interval", X, given, coverage=coverage, uncertainty=uncertainty)
 
     def predict_quantiles(self, X: Any, q: Any, uncertainty: str = "observation", noise_variance: Any = None) -> Any:
-        """Quantiles at the probabilities q, as a Dask array."""
+        """Predict quantiles.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        q : float or array-like of shape (m,)
+            Probabilities between 0 and 1.
+        uncertainty : {"observation", "latent"}, default="observation"
+            "observation" is of a new measurement, noise included; "latent" of the noise-free function.
+        noise_variance : float, array-like or Dask collection, default=None
+            Known noise variances of these rows, as for the ordinary estimator.
+
+        Returns
+        -------
+        quantiles : Dask array of shape (n, m) or (n, P, m)
+            Quantiles; (n,) or (n, P) for a single probability.
+        """
         given = {"noise_variance": noise_variance}
         return self._predicted("predict_quantiles", X, given, q=np.asarray(q), uncertainty=uncertainty)
 
 
 class GPClassifier(ClassifierMixin, DaskEstimator):
-    """`nearfield.GPClassifier` for Dask arrays and data frames; see `GPRegressor` for what is not supported."""
+    """`nearfield.GPClassifier` for Dask arrays and data frames.
+
+    `coordinates`, `leave_out="past"`, `buffer`, `search="approximate"` and lists of `categorical_features` are not
+    supported.
+    """
 
     _local = LocalClassifier
 
     def fit(self: Self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, times: Any = None) -> Self:
-        """Fit Dask arrays or data frames X (n, d), labels y (n,), and weights."""
+        """Fit Dask arrays or data frames.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Training rows.
+        y : Dask array or series of shape (n,)
+            Their labels.
+        sample_weight : array-like or Dask collection of shape (n,), default=None
+            How much each row counts, as for the ordinary estimator.
+        groups : None, default=None
+            Not supported with Dask.
+        times : None, default=None
+            Not supported with Dask.
+
+        Returns
+        -------
+        self
+            The fitted estimator, whose rows stay on the workers.
+        """
         return self._fitted(X, y, {"sample_weight": sample_weight}, {"groups": groups, "times": times})
 
     def predict(self, X: Any) -> Any:
-        """The most probable labels, as a Dask array."""
+        """Predict the most probable labels.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+
+        Returns
+        -------
+        Dask array of shape (n,)
+            Labels.
+        """
         return self._predicted("predict", X)
 
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities (n, K) of the classes, as a Dask array."""
+        """Predict probabilities of the classes.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+
+        Returns
+        -------
+        Dask array of shape (n, K)
+            Probabilities, in the order of `classes_`.
+        """
         return self._predicted("predict_proba", X)
 
     def predict_log_proba(self, X: Any) -> Any:
-        """Their logarithms."""
+        """Predict logarithms of the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+
+        Returns
+        -------
+        Dask array of shape (n, K)
+            Logarithms, in the order of `classes_`.
+        """
         return self._predicted("predict_log_proba", X)
 
     def decision_function(self, X: Any) -> Any:
-        """Log odds, as a Dask array."""
+        """Predict log odds.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+
+        Returns
+        -------
+        Dask array of shape (n,) or (n, K)
+            Those of the second of two classes; of more classes, those of each against the others.
+        """
         return self._predicted("decision_function", X)
 
 
 class GPCountRegressor(RegressorMixin, DaskEstimator):
-    """`nearfield.GPCountRegressor` for Dask arrays and data frames; see `GPRegressor` for what is not supported."""
+    """`nearfield.GPCountRegressor` for Dask arrays and data frames.
+
+    `coordinates`, `leave_out="past"`, `buffer`, `search="approximate"` and lists of `categorical_features` are not
+    supported.
+    """
 
     _local = LocalCountRegressor
 
@@ -264,20 +263,98 @@ class GPCountRegressor(RegressorMixin, DaskEstimator):
         self: Self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None, trials: Any = None,
         groups: Any = None, times: Any = None,
     ) -> Self:  # fmt: skip
-        """Fit Dask arrays or data frames X (n, d), counts y (n,), and what may be given beside them."""
+        """Fit Dask arrays or data frames.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Training rows.
+        y : Dask array or series of shape (n,)
+            Their counts.
+        sample_weight : array-like or Dask collection of shape (n,), default=None
+            How much each row counts, as for the ordinary estimator.
+        exposure : float, array-like or Dask collection, default=None
+            Of the negative binomial: what expected counts are proportional to.
+        trials : int, array-like or Dask collection, default=None
+            Of the binomial: how many trials the successes are out of.
+        groups : None, default=None
+            Not supported with Dask.
+        times : None, default=None
+            Not supported with Dask.
+
+        Returns
+        -------
+        self
+            The fitted estimator, whose rows stay on the workers.
+        """
         beside = {"sample_weight": sample_weight, "exposure": exposure, "trials": trials}
         return self._fitted(X, y, beside, {"groups": groups, "times": times})
 
     def predict(self, X: Any, return_std: bool = False, *, exposure: Any = None, trials: Any = None) -> Any:
-        """Expected counts, with `return_std` also standard deviations, as Dask arrays."""
+        """Predict expected counts.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        return_std : bool, default=False
+            Whether standard deviations are returned, too.
+        exposure : float, array-like or Dask collection, default=None
+            Of the negative binomial: what expected counts are proportional to.
+        trials : int, array-like or Dask collection, default=None
+            Of the binomial: how many trials the successes are out of.
+
+        Returns
+        -------
+        mean : Dask array of shape (n,)
+            Expected counts.
+        std : Dask array of shape (n,)
+            Standard deviations of the counts, with `return_std`.
+        """
         return self._predicted("predict", X, {"exposure": exposure, "trials": trials}, return_std=return_std)
 
     def predict_interval(self, X: Any, coverage: float = 0.9, *, exposure: Any = None, trials: Any = None) -> Any:
-        """Lower and upper counts of central intervals, as Dask arrays."""
+        """Predict central intervals of whole numbers that hold at least a wanted share of the probability.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        coverage : float, default=0.9
+            That share.
+        exposure : float, array-like or Dask collection, default=None
+            Of the negative binomial: what expected counts are proportional to.
+        trials : int, array-like or Dask collection, default=None
+            Of the binomial: how many trials the successes are out of.
+
+        Returns
+        -------
+        lower : Dask array of shape (n,)
+            Lower counts, inside of the interval.
+        upper : Dask array of shape (n,)
+            Upper counts, inside of the interval.
+        """
         return self._predicted("predict_interval", X, {"exposure": exposure, "trials": trials}, coverage=coverage)
 
     def predict_quantiles(self, X: Any, q: Any, *, exposure: Any = None, trials: Any = None) -> Any:
-        """Quantiles at the probabilities q, as a Dask array."""
+        """Predict quantiles, which are whole numbers.
+
+        Parameters
+        ----------
+        X : Dask array or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        q : float or array-like of shape (m,)
+            Probabilities between 0 and 1.
+        exposure : float, array-like or Dask collection, default=None
+            Of the negative binomial: what expected counts are proportional to.
+        trials : int, array-like or Dask collection, default=None
+            Of the binomial: how many trials the successes are out of.
+
+        Returns
+        -------
+        quantiles : Dask array of shape (n, m)
+            Quantiles; (n,) for a single probability.
+        """
         return self._predicted("predict_quantiles", X, {"exposure": exposure, "trials": trials}, q=np.asarray(q))
 
 
@@ -294,7 +371,7 @@ def connected(address: str, seconds: float) -> Iterator[distributed.Client]:
 
 def fit_on_cluster(estimator: Any, client: distributed.Client, columns: Columns, y: Any, **beside: Any) -> None:
     """Fit an ordinary estimator to columns of this process, with its rows on a cluster until it has been fitted."""
-    _refuse_unsupported(estimator.get_params(), {name: beside.get(name) for name in ("groups", "times")})
+    refuse_unsupported(estimator.get_params(), {name: beside.get(name) for name in ("groups", "times")})
     cluster = Cluster.of(client)
     cluster.require_workers()
     estimator._sender = lambda X: sent(cluster, X)
@@ -328,47 +405,3 @@ def fit_parquet(
     frame = dask.dataframe.read_parquet(files.paths, index=False).dropna(subset=[target])
     own = {one.__name__: one for one in (GPRegressor, GPClassifier, GPCountRegressor)}[estimator]
     return own(client=client, **settings).fit(frame.drop(columns=[target]), frame[target]).to_local()
-
-
-def _refuse_unsupported(parameters: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
-    """Raise ValueError for what is not for clusters, before anything is sent."""
-    asked = [name for name, is_set in _UNSUPPORTED.items() if name in parameters and is_set(parameters[name])]
-    asked += [name for name, value in beside.items() if value is not None]
-    if asked:
-        said = ", ".join(f"{name}={parameters.get(name, beside.get(name))!r:.60}" for name in asked)
-        raise ValueError(
-            f"{said}: not supported with Dask, where rows cannot be hidden from each other, located or encoded as "
-            "levels. Leave it out, or fit nearfield's own estimator to the data in memory."
-        )
-
-
-def _require_collection(X: Any, name: str, remedy: str) -> None:
-    if not is_dask_collection(X) or not (hasattr(X, "rechunk") or hasattr(X, "columns")):
-        raise TypeError(f"{name} is a {type(X).__name__}: a Dask array or data frame is expected.{remedy}")
-
-
-def _here(cluster: Cluster, value: Any) -> Any:
-    """A value for each row, brought to this process if it is a Dask collection."""
-    return cluster.result(cluster.client.compute(value)) if is_dask_collection(value) else value
-
-
-def _sizes(X: Any, parts: int) -> list[int | None]:
-    """Rows of the partitions of X, None where they are not known."""
-    if not hasattr(X, "rechunk") or np.isnan(X.shape[0]):
-        return [None] * parts
-    return [int(size) for size in X.chunks[0]]
-
-
-def _split(name: str, values: Any, X: Any, sizes: list[int | None]) -> list[Any]:
-    """Values (n, ..) for the rows of X as its partitions are."""
-    if is_dask_collection(values):
-        parts = list(np.ravel(values.to_delayed())) if hasattr(values, "rechunk") else list(values.to_delayed())
-        if len(parts) != len(sizes):
-            raise ValueError(f"{name} has {len(parts)} partitions, and X has {len(sizes)}: expected the same.")
-        return parts
-    if None in sizes:
-        raise ValueError(f"{name} is in memory, and X has partitions of unknown length: pass it as a Dask collection.")
-    ends = np.cumsum(np.array(sizes, dtype=np.int64))
-    if len(values) != ends[-1]:
-        raise ValueError(f"{name} has {len(values)} rows, and X has {ends[-1]}: expected as many.")
-    return list(np.split(np.asarray(values), ends[:-1]))

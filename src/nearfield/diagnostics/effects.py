@@ -9,6 +9,7 @@ moved by two of its standard deviations at all rows at once, as if they shared t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,7 +48,7 @@ def effect(model: Any, column: int, features: np.ndarray, points: int = _POINTS)
     """The effect of a column over rows with features (b, m), of which a few dozen are enough."""
     encoder: TableEncoder = model.encoder_
     rule = encoder.rules_[column]
-    values, labels, written = _grid(encoder, column, features, points)
+    values, labels, written = grid(encoder, column, features, points)
     own, (b, m) = own_features(encoder, column), features.shape
     at = np.repeat(features[None], len(values), axis=0)  # (g, b, m)
     at[:, :, own] = written[:, None, :]
@@ -56,11 +57,11 @@ def effect(model: Any, column: int, features: np.ndarray, points: int = _POINTS)
         mean, std = _exact(model, at)
         low, high = mean - _BARS * std, mean + _BARS * std
     else:
-        mean, low, high = _bounded(model, at.reshape(-1, m), len(values), b)
+        mean, low, high = bounded(model, at.reshape(-1, m), len(values), b)
     return Effect(rule.name, values, labels, mean, low, high, exact, rule.kind not in ("text", "means"))
 
 
-def _grid(
+def grid(
     encoder: TableEncoder, column: int, features: np.ndarray, points: int
 ) -> tuple[np.ndarray, list[str], np.ndarray]:
     """Values (g,) to set a column to, their labels, and the features (g, f) that it becomes."""
@@ -106,16 +107,21 @@ def _exact(model: Any, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, std
 
 
-def _bounded(model: Any, X: np.ndarray, g: int, b: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and ends (g, V) where the latent functions are moved at all rows at once."""
+def bounded(
+    model: Any, X: np.ndarray, g: int, b: int, outputs: Sequence[int] | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and ends (g, V) where the latent functions are moved at all rows at once; X (g * b, m).
+
+    outputs: those whose ends are wanted, all by default; the ends of others are the mean.
+    """
     predictor = model._fit.predictor
     moments = predictor.moments(X, model._fit.inputs)
     latents = moments.mean.shape[1]
     values = _values(model, moments, len(X))
     spread = np.sqrt(moments.variance)
-    low, high = np.empty_like(values), np.empty_like(values)
+    low, high = values.copy(), values.copy()
     V = values.shape[1]
-    for v in range(V):
+    for v in range(V) if outputs is None else outputs:
         latent = min(v, latents - 1)
         by = np.zeros_like(moments.mean)
         by[:, latent] = spread[:, min(latent, spread.shape[1] - 1)]

@@ -192,7 +192,7 @@ class GPEstimator(FromFiles, Maps, CountedCopies, ChangingRows, Reporting, BaseE
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """What left-out rows lose in mean log score when a column is shuffled among them: (number of columns,)."""
+        """What left-out rows lose in mean log score when a column is shuffled among them: (d,)."""
         check_is_fitted(self)
         found: np.ndarray = self._left_out(
             lambda: shuffled_losses(self._fit.predictor, self._log_scores, self._shuffled_together(), self._fit.inputs),
@@ -354,7 +354,17 @@ class GPEstimator(FromFiles, Maps, CountedCopies, ChangingRows, Reporting, BaseE
         """Take over what `_pack_target` wrote, or raise a ModelFileError."""
 
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> None:
-        """Write the fitted model to one file, which contains the training rows. `extra` is plain JSON kept with it."""
+        """Write the fitted model to one file, which contains the training rows.
+
+        The file appears whole or not at all. A `TrainingRowsWarning` says what is in it.
+
+        Parameters
+        ----------
+        path : path
+            Where to write it, under any name.
+        extra : dict, default=None
+            Plain JSON to keep with the model, which has it as `extra_` when it is loaded; None keeps what there is.
+        """
         check_is_fitted(self)
         with lock_of(self):
             header, arrays, n_rows = *self._packed(extra), self.n_rows_
@@ -373,10 +383,25 @@ class GPEstimator(FromFiles, Maps, CountedCopies, ChangingRows, Reporting, BaseE
     def load(cls: type[Self], path: str | os.PathLike[str], mapped: bool | None = None) -> Self:
         """Read a model that `save` or `nearfield fit` wrote, also with an earlier version.
 
-        mapped: whether the rows stay in the file and are read where they are needed, so that a model larger than memory
-        predicts; the file must stay. None: where it has a gigabyte or more.
+        Runs no code from the file.
 
-        Runs no code from the file; anything wrong with it gives a ModelFileError.
+        Parameters
+        ----------
+        path : path
+            The file.
+        mapped : bool, default=None
+            Whether the rows stay in the file and are read where they are needed, so that a model larger than memory
+            predicts; the file must stay. None: where it has a gigabyte or more.
+
+        Returns
+        -------
+        estimator
+            The fitted model.
+
+        Raises
+        ------
+        ModelFileError
+            Where anything is wrong with the file.
         """
         version, header, arrays = read_file(path, mapped)
         with naming_file(path):

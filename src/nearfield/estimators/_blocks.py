@@ -20,20 +20,33 @@ class BlockAverages(JointRegression):
     """For an estimator of one real target at places."""
 
     def predict_block(self, X: Any, size: Any = None, like: Any = None, n_points: int = 100) -> tuple[Any, Any]:
-        """Mean and standard deviation (n,) of the average of the noise-free function over each block; block kriging.
+        """Predict averages of the noise-free function over blocks, jointly; block kriging.
 
         The points of a block are predicted jointly: nearby ones err together, so that the average of a small block is
         hardly better known than a point, and that of a large one much better. Noise of measurements is not in it.
 
-        X : with `size`, rows (n, d) as `predict` takes them, each the middle of a block. Without, a polygon in the two
+        Parameters
+        ----------
+        X : array-like, data frame, polygon or list of polygons
+            With `size`, rows (n, d) as `predict` takes them, each the middle of a block. Without, a polygon in the two
             coordinates, (m, 2) corners or an object with a `__geo_interface__` such as those of shapely, holes
-            included; or a list of polygons. For a single polygon the answers are numbers.
-        size : sides of a block, one for each coordinate or one for all, in the units of these: degrees of longitude and
+            included; or a list of polygons.
+        size : float or array-like, default=None
+            Sides of a block, one for each coordinate or one for all, in the units of these: degrees of longitude and
             latitude, where points count by the ground that they stand for. Across the seam, write longitudes such as
             179 to 181.
-        like : for polygons, where the model has other columns: one row, as `predict` takes it, whose other columns hold
+        like : array-like or data frame of one row, default=None
+            For polygons, where the model has other columns: one row, as `predict` takes it, whose other columns hold
             for all blocks.
-        n_points : points of a block, about so many.
+        n_points : int, default=100
+            Points of a block, about so many.
+
+        Returns
+        -------
+        mean : ndarray of shape (n,), or float
+            Mean of the average over each block; a number for a single polygon.
+        std : ndarray of shape (n,), or float
+            Its standard deviation.
         """
         check_is_fitted(self)
         chart = self._chart

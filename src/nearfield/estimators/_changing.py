@@ -74,12 +74,27 @@ class ChangingRows:
             self._adopt(fit)
 
     def forget(self: Self, ids: Any) -> Self:
-        """Remove training rows for good, without training again, and predict as a model of the others does.
+        """Remove training rows for good, without training again.
 
-        ids : numbers of rows in the order in which `fit` and `update` were given them, from 0, as `explain` has them
-            and as `loo_` does where every row counted; or a mask of all rows that were given. A number that comes
-            twice counts once. The rows that are left close ranks, as in a table from which rows were dropped.
+        Parameters
+        ----------
+        ids : array-like of int, or of bool
+            Numbers of rows in the order in which `fit` and `update` were given them, from 0, as `explain` has them and
+            as `loo_` does where every row counted; or a mask of all rows that were given. A number that comes twice
+            counts once. The rows that are left close ranks, as in a table from which rows were dropped.
 
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            Where a number is none of the rows, or no row would be left.
+
+        Notes
+        -----
         Predictions are exactly those of a model of the remaining rows with these hyper-parameters: where observations
         have site state (labels, counts, Student-t noise), all of it settles anew. Equal rows that were counted together
         lose as much as the row counted. Neither the model nor a file that is saved from now on has the rows, and no

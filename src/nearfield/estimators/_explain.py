@@ -18,18 +18,25 @@ Values = Callable[[Moments, np.ndarray], np.ndarray]
 
 
 class Explanation(NamedTuple):
-    """For each of n rows the m training rows that change its prediction most, those of the largest |change| first.
+    """For each of n rows the m training rows that change its prediction most, those of the largest change first.
 
-    prediction: (n,) what is explained: the mean in the units of the target, the probability of the most probable class,
-        or the expected count.
-    neighbours: (n, m) numbers of training rows in the order in which they were given to `fit` and `update`, from 0; the
-        first one of equal rows; -1 where there are fewer neighbours than m.
-    weights: (n, m) kriging weights: how much the neighbour's target, less the mean there, counts in the mean of the
-        latent function; of classes with latent functions of their own, in that of the most probable one. NaN for none.
-    changes: (n, m) what the prediction would be without that neighbour, and all copies of it, less what it is; the next
-        nearest row then takes its place. NaN for none. In a continuous neighbourhood each would also move its edge: the
-        2 m that matter most with the edge where it is are predicted without, anew, and the first m of them listed.
-    rest: (n,) one less the weights of all neighbours, also of those not listed: the share of a constant mean.
+    Attributes
+    ----------
+    prediction : ndarray of shape (n,)
+        What is explained: the mean in the units of the target, the probability of the most probable class, or the
+        expected count.
+    neighbours : ndarray of shape (n, m)
+        Numbers of training rows in the order in which they were given to `fit` and `update`, from 0; the first one of
+        equal rows; -1 where there are fewer neighbours than m.
+    weights : ndarray of shape (n, m)
+        Kriging weights: how much the neighbour's target, less the mean there, counts in the mean of the latent
+        function; of classes with latent functions of their own, in that of the most probable one. NaN for none.
+    changes : ndarray of shape (n, m)
+        What the prediction would be without that neighbour, and all copies of it, less what it is; the next nearest row
+        then takes its place. NaN for none. In a continuous neighbourhood each would also move its edge: the 2 m that
+        matter most with the edge where it is are predicted without, anew, and the first m of them listed.
+    rest : ndarray of shape (n,)
+        One less the weights of all neighbours, also of those not listed: the share of a constant mean.
     """
 
     prediction: np.ndarray
@@ -43,9 +50,19 @@ class ExplainedPredictions(GPEstimator):
     """For all estimators; `_values` says what is predicted."""
 
     def explain(self, X: Any, n_neighbours: int = 5) -> Explanation:
-        """The training rows that matter most to the prediction of each row of X (n, d), and how: see `Explanation`.
+        """Explain predictions by the training rows that matter most to them.
 
-        n_neighbours : how many, m. Hyper-parameters stay as they are when a row is thought away.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        n_neighbours : int, default=5
+            How many training rows for each. Hyper-parameters stay as they are when a row is thought away.
+
+        Returns
+        -------
+        Explanation
+            Which rows these are, their weights, and what predictions would be without each.
         """
         return self._explained(self._inputs(X), n_neighbours, self._values)
 
@@ -81,8 +98,10 @@ class ExplainedPredictions(GPEstimator):
 
     def _first_numbers(self) -> np.ndarray:
         """Numbers (n,) of the first given row that each row of the fit stands for."""
-        row = self._fit.predictor.rows.observations.row[self._places]
-        return np.asarray(self._row_numbers()[0][np.unique(row, return_index=True)[1]])
+        rows = self._fit.predictor.rows
+        found = np.empty(len(rows), dtype=np.int64)
+        found[rows.observations.row[self._places][::-1]] = self._row_numbers()[0][::-1]  # the first stays
+        return found
 
 
 def _explained_value(deleted: Deleted, values: Values, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,15 @@ _SLOPED = ("number", "flag")  # kinds of columns whose values are a feature as t
 
 
 class PredictionGradient(NamedTuple):
-    """Slopes of mean and standard deviation by the columns of X: (n, d), of several outputs (n, P, d)."""
+    """Slopes of predictions by the columns of X.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n, d) or (n, P, d)
+        Slopes of the mean.
+    std : ndarray of shape (n, d) or (n, P, d)
+        Slopes of the standard deviation.
+    """
 
     mean: np.ndarray
     std: np.ndarray
@@ -28,17 +36,28 @@ class GradientMixin:
     def predict_gradient(
         self: Any, X: Any, uncertainty: str = "observation", noise_variance: Any = None
     ) -> PredictionGradient:
-        """Slopes of `predict`'s mean and std by each column of X: (n, d), of several outputs (n, P, d).
+        """Predict slopes of mean and standard deviation by each column of X.
 
         In units of the target by units of the column, where the neighbours of a row stay the same; if neighbourhoods
         are continuous (`continuous_`), everywhere. NaN for columns that are no numbers (text, dates, durations) and in
         cells that are missing. Where a prediction has a kink (at a training row, if the kernel has a share of Matern
-        1/2; at a knot of a column that is bent; where neighbours of a continuous neighbourhood change places) the
-        slope is one between those of both sides, or that of one of them; where the latent std is zero, its slope is.
+        1/2; at a knot of a column that is bent; where neighbours of a continuous neighbourhood change places) the slope
+        is one between those of both sides, or that of one of them; where the latent std is zero, its slope is.
 
-        uncertainty : whose std: "observation", of a new measurement, noise included; or "latent", of the noise-free
-            function.
-        noise_variance : known noise variances of the rows, as for `predict`: with more noise the std has less slope.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        uncertainty : {"observation", "latent"}, default="observation"
+            Whose standard deviation: that of a new measurement, noise included, or of the noise-free function.
+        noise_variance : float or array-like, default=None
+            Known noise variances of these rows, as for `predict`: with more noise the standard deviation has less
+            slope.
+
+        Returns
+        -------
+        PredictionGradient
+            `mean` and `std`, (n, d) each, of several outputs (n, P, d).
         """
         check_is_fitted(self)
         check_choice("uncertainty", uncertainty, ("observation", "latent"))

@@ -73,16 +73,29 @@ class JointRegression(KnownNoise, _Sampling):
         uncertainty: str = "observation",
         noise_variance: Any = None,
     ) -> Any:
-        """Samples (n, n_samples), of several outputs (n, P, n_samples), over all rows of X (n, d) jointly.
+        """Draw samples over all rows jointly: conditional simulation.
 
         Each is one way that all rows may turn out together: nearby rows are alike, as the model expects, and where
         there are data nearby the sample agrees with them. For one row alone, samples follow `predict_dist`; rows are
-        joined by a Gaussian copula with the correlations of the latent function given the data. Also known as
-        conditional simulation.
+        joined by a Gaussian copula with the correlations of the latent function given the data.
 
-        random_state : int, RandomState instance or None. The same int gives the same bits.
-        uncertainty : "observation", with independent noise at each row; or "latent", of the noise-free function.
-        noise_variance : known noise variances of the rows, as for `predict`.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        n_samples : int, default=1
+            How many.
+        random_state : int, RandomState instance or None, default=0
+            Seed of the samples. The same int gives the same bits.
+        uncertainty : {"observation", "latent"}, default="observation"
+            "observation" has independent noise at each row; "latent" is of the noise-free function.
+        noise_variance : float or array-like, default=None
+            Known noise variances of these rows, as for `predict`.
+
+        Returns
+        -------
+        ndarray of shape (n, n_samples) or (n, P, n_samples)
+            The samples.
         """
         check_is_fitted(self)
         check_choice("uncertainty", uncertainty, _UNCERTAINTIES)
@@ -148,13 +161,26 @@ class JointClasses(_Sampling):
     classes_: np.ndarray
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, uncertainty: str = "observation") -> Any:
-        """Samples (n, n_samples) of the labels of all rows of X (n, d) jointly: nearby rows turn out alike.
+        """Draw samples of the labels of all rows jointly: nearby rows turn out alike.
 
         For one row alone, labels have the probabilities of `predict_proba`.
 
-        random_state : int, RandomState instance or None. The same int gives the same bits.
-        uncertainty : "observation", labels; or "latent", samples of the latent functions as the trained model has them,
-            (n, n_samples) of the second of two classes, else (n, K, n_samples).
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        n_samples : int, default=1
+            How many.
+        random_state : int, RandomState instance or None, default=0
+            Seed of the samples. The same int gives the same bits.
+        uncertainty : {"observation", "latent"}, default="observation"
+            "observation": labels. "latent": samples of the latent functions as the trained model has them, of the
+            second of two classes, or of each of more.
+
+        Returns
+        -------
+        ndarray of shape (n, n_samples) or (n, K, n_samples)
+            The samples; the second only of latent functions of more than two classes.
         """
         check_is_fitted(self)
         check_choice("uncertainty", uncertainty, _UNCERTAINTIES)
@@ -191,13 +217,30 @@ class JointCounts(_Sampling):
         exposure: Any = None,
         trials: Any = None,
     ) -> Any:
-        """Samples (n, n_samples) of the counts of all rows of X (n, d) jointly: nearby rows turn out alike.
+        """Draw samples of the counts of all rows jointly: nearby rows turn out alike.
 
         For one row alone, counts follow `predict_dist`.
 
-        random_state : int, RandomState instance or None. The same int gives the same bits.
-        uncertainty : "observation", counts; or "latent", the logarithm of the expected count per unit of exposure, of
-            the binomial likelihood the log odds.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        n_samples : int, default=1
+            How many.
+        random_state : int, RandomState instance or None, default=0
+            Seed of the samples. The same int gives the same bits.
+        uncertainty : {"observation", "latent"}, default="observation"
+            "observation": counts. "latent": the logarithm of the expected count per unit of exposure, of the binomial
+            likelihood the log odds.
+        exposure : float or array-like of shape (n,), default=None
+            Of the negative binomial: what expected counts are proportional to, such as time, area or people.
+        trials : int or array-like of shape (n,), default=None
+            Of the binomial: how many trials the successes are out of.
+
+        Returns
+        -------
+        ndarray of shape (n, n_samples)
+            The samples.
         """
         check_is_fitted(self)
         check_choice("uncertainty", uncertainty, _UNCERTAINTIES)

@@ -38,21 +38,36 @@ class Maps:
 
     @property
     def rotation_(self) -> np.ndarray | None:
-        """Axes along which coordinates are seen, a row each, in terms of the coordinates: (p, p); None without any.
+        """Axes along which coordinates are seen, a row each; None without coordinates.
 
-        Of longitude and latitude in terms of east and north. The identity where left-out rows do not prefer another.
+        In terms of the coordinates, of longitude and latitude in terms of east and north: (p, p). The identity where
+        left-out rows do not prefer another.
         """
         check_is_fitted(self)
         chart = self._chart
         return None if chart is None else chart.rotation.copy()
 
     def variogram(self, lags: Any, direction: Any = None) -> np.ndarray:
-        """The model's own semivariogram (l,) at lags (l,), in the squared units of the target; zero at lag zero.
+        """Compute the model's own semivariogram, which is zero at lag zero.
 
-        lags : distances in the units of the coordinates; of longitude and latitude in degrees of a great circle, from
-            the middle of the rows. All other columns are the same.
-        direction : None, the mean over all directions; an angle in degrees, from the first of two coordinates towards
-            the second, or from east towards north; or a vector of the coordinates.
+        Parameters
+        ----------
+        lags : array-like of shape (l,)
+            Distances in the units of the coordinates; of longitude and latitude in degrees of a great circle, from the
+            middle of the rows. All other columns are the same.
+        direction : float or array-like, default=None
+            None is the mean over all directions. An angle in degrees, from the first of two coordinates towards the
+            second, or from east towards north; or a vector of the coordinates.
+
+        Returns
+        -------
+        ndarray of shape (l,)
+            The semivariance at each lag, in the squared units of the target.
+
+        Raises
+        ------
+        ValueError
+            Where the model was fitted without `coordinates`, or its target is not one real number.
         """
         check_is_fitted(self)
         chart, family = self._chart, self._fit.predictor.model.family

@@ -26,14 +26,32 @@ class NumberPredictions(BlockAverages, GuaranteedIntervals):
         uncertainty: str = "observation",
         noise_variance: Any = None,
     ) -> Any:
-        """Means (n,), with `return_std` also standard deviations (n,); of several outputs (n, P).
+        """Predict means, and standard deviations or covariances where they are asked for.
 
-        return_cov : also covariances, instead of standard deviations: of one output those between rows (n, n), for up
-            to 5,000 of them; of several outputs those between the outputs of each row (n, P, P).
-        uncertainty : "observation", of a new measurement, noise included; or "latent", of the noise-free function.
-        noise_variance : where the model was fitted with some, known noise variances of these rows in squared units of
-            the target: a number for all of them, (n,), or of several outputs (n, P). They are added to the noise that
-            was learned. Without them no known noise is assumed, with a warning; 0 says so on purpose.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        return_std : bool, default=False
+            Whether standard deviations are returned, too.
+        return_cov : bool, default=False
+            Whether covariances are returned, instead of standard deviations: of one output those between rows, for up
+            to 5,000 of them; of several outputs those between the outputs of each row.
+        uncertainty : {"observation", "latent"}, default="observation"
+            "observation" is of a new measurement, noise included; "latent" of the noise-free function.
+        noise_variance : float or array-like, default=None
+            Where the model was fitted with some, known noise variances of these rows in squared units of the target: a
+            number for all of them, (n,), or of several outputs (n, P). They are added to the noise that was learned.
+            Without them no known noise is assumed, with a warning; 0 says so on purpose.
+
+        Returns
+        -------
+        mean : ndarray of shape (n,) or (n, P)
+            Means.
+        std : ndarray of shape (n,) or (n, P)
+            Standard deviations, with `return_std`.
+        covariance : ndarray of shape (n, n) or (n, P, P)
+            Covariances, with `return_cov`.
         """
         check_is_fitted(self)
         check_choice("uncertainty", uncertainty, ("observation", "latent"))
@@ -58,15 +76,34 @@ class NumberPredictions(BlockAverages, GuaranteedIntervals):
         method: str = "predictive",
         noise_variance: Any = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper ends, (n,) or (n, P), of intervals that hold the target with the probability `coverage`.
+        """Predict intervals that hold the target with a wanted probability.
 
-        method : "predictive", the central interval of the predictive distribution, whose width follows the rows around;
-            "jackknife+" or "minmax", of one output, with a guarantee (Barber et al. 2021) instead of a distribution:
-            if training and new rows are exchangeable, a new target is inside with a probability of at least
-            1 - 2 (1 - coverage) or at least `coverage`, whatever the data and however wrong the model. "jackknife+"
-            covers about `coverage` in practice; "minmax" is wider. Both are about as wide everywhere.
-        noise_variance : known noise variances of these rows, as for `predict`; for method "predictive".
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        coverage : float, default=0.9
+            That probability.
+        uncertainty : {"observation", "latent"}, default="observation"
+            "observation" is of a new measurement, noise included; "latent" of the noise-free function.
+        method : {"predictive", "jackknife+", "minmax"}, default="predictive"
+            "predictive": the central interval of the predictive distribution, whose width follows the rows around. The
+            others, for one output, have a guarantee (Barber et al. 2021) instead of a distribution: if training and new
+            rows are exchangeable, a new target is inside with a probability of at least 1 - 2 (1 - coverage), or with
+            "minmax" at least `coverage`, whatever the data and however wrong the model. "jackknife+" covers about
+            `coverage` in practice; "minmax" is wider. Both are about as wide everywhere.
+        noise_variance : float or array-like, default=None
+            Known noise variances of these rows, as for `predict`; for the method "predictive".
 
+        Returns
+        -------
+        lower : ndarray of shape (n,) or (n, P)
+            Lower ends.
+        upper : ndarray of shape (n,) or (n, P)
+            Upper ends.
+
+        Notes
+        -----
         The guarantee is for hyper-parameters that did not see the training rows, as after `update`. Where they were
         learned on these rows it is approximate: few numbers learned on many rows change little without one of them. It
         holds on average over training sets and new rows, not at each input. It takes 1 / (1 - coverage) - 1 training
@@ -97,9 +134,23 @@ class NumberPredictions(BlockAverages, GuaranteedIntervals):
     def predict_quantiles(
         self, X: Any, q: Any, uncertainty: str = "observation", noise_variance: Any = None
     ) -> np.ndarray:
-        """Quantiles at the probabilities q: (n, len(q)), of outputs (n, P, len(q)); for a single q (n,) or (n, P).
+        """Predict quantiles.
 
-        noise_variance : known noise variances of these rows, as for `predict`.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        q : float or array-like of shape (m,)
+            Probabilities between 0 and 1.
+        uncertainty : {"observation", "latent"}, default="observation"
+            "observation" is of a new measurement, noise included; "latent" of the noise-free function.
+        noise_variance : float or array-like, default=None
+            Known noise variances of these rows, as for `predict`.
+
+        Returns
+        -------
+        quantiles : ndarray of shape (n, m) or (n, P, m)
+            Quantiles; (n,) or (n, P) for a single probability.
         """
         check_choice("uncertainty", uncertainty, ("observation", "latent"))
         probabilities = np.asarray(q, dtype=np.float64)
@@ -112,21 +163,45 @@ class NumberPredictions(BlockAverages, GuaranteedIntervals):
         return found[..., 0] if probabilities.ndim == 0 else found
 
     def predict_dist(self, X: Any, uncertainty: str = "observation", noise_variance: Any = None) -> Any:
-        """The predictive distributions, as one frozen scipy.stats distribution, `t` or `norm`: (n,) or (n, P).
+        """Predict whole distributions.
 
-        noise_variance : known noise variances of these rows, as for `predict`.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        uncertainty : {"observation", "latent"}, default="observation"
+            "observation" is of a new measurement, noise included; "latent" of the noise-free function.
+        noise_variance : float or array-like, default=None
+            Known noise variances of these rows, as for `predict`.
+
+        Returns
+        -------
+        dist : frozen distribution of scipy.stats, `t` or `norm`
+            One entry for each row, (n,), and output, (n, P); with `mean`, `std`, `pdf`, `cdf`, `ppf`, `rvs` and so on.
         """
         check_choice("uncertainty", uncertainty, ("observation", "latent"))
         loc, scale, _ = self._located(X, uncertainty, noise_variance)
         return self._head.distribution(self._shaped(loc), self._shaped(scale))
 
     def log_score(self, X: Any, y: Any, joint: bool = False, noise_variance: Any = None) -> float:
-        """Mean log predictive density of the observations y (n,), in the units of y.
+        """Score the predictive distributions by the mean log density of what was observed.
 
-        Of several outputs (n, P), the mean over rows and outputs of the marginal log density, missing ones (NaN) left
-        out. joint : instead, the mean over rows of the density of all outputs together, divided by nothing. The
-        marginals are then joined by a Gaussian copula with the model's correlations.
-        noise_variance : known noise variances of these rows, as for `predict`.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        y : array-like of shape (n,) or (n, P)
+            Observed targets; of several outputs NaN where missing, which are left out.
+        joint : bool, default=False
+            Of several outputs, whether to take the density of all outputs of a row together instead of the mean over
+            them. The marginals are then joined by a Gaussian copula with the model's correlations.
+        noise_variance : float or array-like, default=None
+            Known noise variances of these rows, as for `predict`.
+
+        Returns
+        -------
+        float
+            Mean log density, in the units of y; higher is better.
         """
         check_is_fitted(self)
         joint = joint and self._several_outputs

@@ -1,4 +1,4 @@
-"""Pages about a model: `report`, `report_data`, and what notebooks show."""
+"""Pages about a model: `report`, `report_data`, `explore`, and what notebooks show."""
 
 from __future__ import annotations
 
@@ -29,13 +29,22 @@ class Reporting:
     ) -> None:
         """Write one page about the fitted model: HTML, Markdown or JSON, by the ending of `path`.
 
-        See docs/guide/report.md.
-
-        X, y : test rows and their targets. Without them, and beside them, left-out training rows are evaluated.
-        compare : what to score beside the model: ["boosting"], scikit-learn's boosted trees.
-        name : title of the page, by default that of the target. given : `exposure` or `trials` of the test rows.
-
         The page holds values of some training rows: share it with those who may see them.
+
+        Parameters
+        ----------
+        path : path
+            Where to write the page; its ending is .html, .md or .json.
+        X : array-like or data frame of shape (n, d), default=None
+            Test rows. Without them, and beside them, left-out training rows are evaluated.
+        y : array-like, default=None
+            Targets of the test rows.
+        compare : sequence of str, default=()
+            What to score beside the model: `["boosting"]`, scikit-learn's boosted trees.
+        name : str, default=""
+            Title of the page, by default the name of the target.
+        **given : array-like
+            `exposure` or `trials` of the test rows.
         """
         check_is_fitted(self)
         check_destination(path)
@@ -44,8 +53,41 @@ class Reporting:
     def report_data(
         self, X: Any = None, y: Any = None, *, compare: Sequence[str] = (), name: str = "", **given: Any
     ) -> dict[str, Any]:
-        """What `report` tells, as a dict of plain numbers and text."""
+        """Collect what `report` tells, as plain numbers and text.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d), default=None
+            Test rows.
+        y : array-like, default=None
+            Targets of the test rows.
+        compare : sequence of str, default=()
+            What to score beside the model, as in `report`.
+        name : str, default=""
+            Title of the page, by default the name of the target.
+        **given : array-like
+            `exposure` or `trials` of the test rows.
+
+        Returns
+        -------
+        dict
+            The numbers behind the page, as JSON has them.
+        """
         return report_data(self, X, y, compare=compare, name=name, **given)
+
+    def explore(self, *, port: int = 0, browser: bool = True, name: str = "") -> None:
+        """Open a page on this computer to play with the fitted model, until interrupted (Ctrl-C).
+
+        See docs/guide/explore.md.
+
+        port : of 127.0.0.1, where the page is; 0: any that is free. browser : whether to open it in a browser.
+        name : title of the page, by default that of the target.
+
+        The page shows training rows; only this computer can reach it.
+        """
+        from nearfield.explore import Explorer, Page, serve  # with a server, which few need
+
+        serve(Page(Explorer(self, name), port), browser)
 
     # --- notebooks --------------------------------------------------------------------------------------------------
 

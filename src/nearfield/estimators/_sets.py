@@ -22,11 +22,25 @@ class PredictionSets(GPEstimator):
         raise NotImplementedError
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
-        """Which classes (n, K) are in the set of each row, columns in the order of `classes_`; never none.
+        """Predict sets of classes that hold the right one with a wanted probability; never none.
 
-        Conformal sets: a class is in if its probability is no less than that of the labels of all but the share
-        1 - coverage of the training rows, each left out, with the quantile ceil(coverage (n + 1)) of a finite sample.
-        If training and new rows are exchangeable, the right class is in the set with a probability of about `coverage`,
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        coverage : float, default=0.9
+            That probability.
+
+        Returns
+        -------
+        ndarray of bool of shape (n, K)
+            Which classes are in the set of each row, columns in the order of `classes_`.
+
+        Notes
+        -----
+        Conformal sets: a class is in if its probability is no less than that of the labels of all but the share 1 -
+        coverage of the training rows, each left out, with the quantile ceil(coverage (n + 1)) of a finite sample. If
+        training and new rows are exchangeable, the right class is in the set with a probability of about `coverage`,
         also where the probabilities are off. It is on average over all rows, not for each class or input, and
         approximate as far as a single training row changes the probabilities of others and the hyper-parameters. With
         fewer than 1 / (1 - coverage) - 1 training rows every class is in. The most probable class always is.

@@ -6,6 +6,7 @@ Neither pandas nor polars is imported: values tell by themselves whether they ar
 from __future__ import annotations
 
 import datetime
+import warnings
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,22 @@ def refuse_no_counts(y: np.ndarray, kept: np.ndarray) -> None:
             f"the target has {int(wrong.sum())} values that are no counts (for example {y[first]:g}): whole numbers of "
             f"at least zero are expected. The first is in row {first}, counted from 0."
         )
+
+
+def refuse_empty(y: np.ndarray, weights: np.ndarray) -> None:
+    """An output without a single value cannot be learned."""
+    empty = np.flatnonzero(np.isnan(y[weights > 0]).all(axis=0))
+    if empty.size:
+        raise ValueError(f"output {empty[0]} of y is missing in every row: leave that column out.")
+
+
+def warn_of_constants(y: np.ndarray) -> None:
+    """Name the targets (n,) or (n, P) that are constant."""
+    for p, column in enumerate([y] if y.ndim == 1 else list(y.T)):
+        if np.nanmin(column) == np.nanmax(column):
+            which = "the target" if y.ndim == 1 else f"output {p}"
+            then = "every prediction will be that value" if y.ndim == 1 else "there is nothing to learn about it"
+            warnings.warn(f"{which} is constant ({np.nanmin(column):g}): {then}.", stacklevel=3)
 
 
 def _values(y: Any) -> np.ndarray | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -13,107 +13,161 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from nearfield.columns import Columns
 from nearfield.encoding import columns_of
 from nearfield.estimators._base import DEFAULTS, DEPRECATED, Self, names_of
-from nearfield.estimators._class_weights import class_weights, is_weight, packed_weights, unpacked_weights
-from nearfield.estimators._explain import ExplainedPredictions
-from nearfield.estimators._joint import JointClasses
-from nearfield.estimators._sets import PredictionSets
+from nearfield.estimators._class_predictions import ClassPredictions
+from nearfield.estimators._class_weights import class_weights
 from nearfield.estimators._support import Supported
 from nearfield.estimators._targets import target_labels
-from nearfield.families import FAMILIES, Family, Observations, names_for
-from nearfield.fitting import Fit
-from nearfield.moments import Moments
-from nearfield.persistence import ModelFileError, require
+from nearfield.families import FAMILIES, Family, names_for
 from nearfield.validation import check_choice, those
 
-_LEAST = 1e-300  # probability, before its logarithm is taken
 
-
-class LeftOutClasses(NamedTuple):
-    """Predictions of the training rows from the others: probabilities (n, K), log probability of the label (n,)."""
-
-    probability: np.ndarray
-    log_score: np.ndarray
-
-
-class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredictions, Supported):
+class GPClassifier(ClassifierMixin, ClassPredictions, Supported):
     """Gaussian-process classification from the k nearest neighbours, trained by leaving rows out.
 
     Labels may be of any type that numpy can sort. Rows with equal inputs are kept as one, with a count for each class.
 
     Parameters
     ----------
-    kernel : "auto", whose smoothness is learned, between Matern 1/2 and 5/2; or "matern52", "matern32", "matern12",
-        "rbf" or "rational_quadratic". One length scale per column.
-    k : number of neighbours to predict from, or "auto": all rows of small tables; of others
-        chosen on left-out training rows, up to 1,024.
-    likelihood : "auto", "bernoulli" for two classes and "one_against_all" for more; or one of them by name, the second
-        also for two classes.
-    auxiliary : how labels become Gaussian sites. "tied": one weight for all rows, learned; all classes share one
-        factorisation. "conjugate": a weight for each row and class, from its own moments. "lognormal": the paper's,
-        learned by stochastic gradients.
-    class_kernels : "shared", one kernel for all classes, or "own", one for each (slower); with more than two classes.
-    predictive : "calibrated", corrected by what left-out rows tell; or "plain", as the trained model says.
-    class_weight : None; "balanced", all classes count alike, however many rows they have; or a mapping of labels to
-        weights above zero, 1 for those that are not in it. Weights count as rows, and error bars follow their number:
-        they are scaled so that all rows together count as often as before. They multiply `sample_weight`, and
-        probabilities are those of a world with classes in that proportion.
-    mean : "constant", or "linear": a learned slope for each column, drawn towards zero.
-    max_steps : training steps, in whole refreshes; a stage ends earlier if the left-out score has clearly become worse.
-    learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
-        `refresh_every` steps.
-    calibrated : deprecated: True is predictive="calibrated", False is "plain".
-    engine : deprecated, without effect.
-    checkpoint : path of a file to resume training from after a crash; removed when training has ended.
-    cache : folder in which a table in files is kept while it is fitted. One that is named stays, and an interrupted fit
+    kernel : {"auto", "matern52", "matern32", "matern12", "rbf", "rational_quadratic"}, default="auto"
+        The kernel, with one length scale for each column. The smoothness of "auto" is learned, between Matern 1/2 and
+        5/2.
+    k : int or "auto", default="auto"
+        Number of neighbours to predict from. "auto" takes all rows of small tables; of others it is chosen on left-out
+        training rows, up to 1,024.
+    likelihood : {"auto", "bernoulli", "one_against_all"}, default="auto"
+        "auto" is "bernoulli" for two classes and "one_against_all" for more; the second may be asked for with two
+        classes, too.
+    auxiliary : {"tied", "conjugate", "lognormal"}, default="tied"
+        How labels become Gaussian sites. "tied": one weight for all rows, learned; all classes share one factorisation.
+        "conjugate": a weight for each row and class, from its own moments. "lognormal": the paper's, learned by
+        stochastic gradients.
+    class_kernels : {"shared", "own"}, default="shared"
+        With more than two classes: one kernel for all of them, or one for each, which is slower.
+    predictive : {"calibrated", "plain"}, default="calibrated"
+        "calibrated" is corrected by what left-out rows tell; "plain" is as the trained model says.
+    mean : {"constant", "linear"}, default="constant"
+        A linear mean has a learned slope for each column, drawn towards zero, so that trends go on beyond the training
+        rows.
+    max_steps : int, default=600
+        Training steps at most, in whole refreshes; a stage ends earlier if the left-out score has clearly become worse.
+    learning_rate : float, default=0.03
+        Step size of the training loop, at most 1; later stages have smaller ones.
+    batch_size : int, default=128
+        Rows of a training step.
+    refresh_every : int, default=50
+        Steps after which the neighbours are searched anew.
+    calibrated : bool, default="deprecated"
+        Deprecated: True is `predictive="calibrated"`, False is `predictive="plain"`.
+    engine : str, default="deprecated"
+        Deprecated and without effect.
+    checkpoint : path, default=None
+        File from which training is resumed after a crash; removed when training has ended.
+    cache : path, default=None
+        Folder in which a table in files is kept while it is fitted. One that is named stays, and an interrupted fit
         goes on from there; None: files without a name among temporary ones.
-    verbose : progress bar; None shows it on terminals only.
-    random_state : int, RandomState instance or None. The same int gives the same bits.
-    warp : whether columns of numbers may be bent, each towards its ranks as left-out rows prefer: True, False, a list
-        of the columns that may (names or numbers), or a mapping such as {"age": False} for those that differ.
-    metric : "learned", or "plain", the paper's: Matern 5/2 where the kernel is "auto", nothing bent, length scales
-        without a prior that pulls them together.
-    categorical_features : which columns hold levels: "from_dtype", those of text and categories; or their names,
-        numbers or a mask. See `TableEncoder` for what columns of text, dates and gaps become.
-    coordinates : columns that are places. "lonlat": longitude and latitude in degrees, found by their names, or
-        {"lonlat": [longitude, latitude]} with names or numbers: distances are those on the globe. A list of two or
-        three columns, names or numbers: planar coordinates in the same unit, whose axes may be turned. See
-        docs/guide/maps.md.
-    drift : columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these
-        alone. A coordinate stands for all of them.
-    leave_out : what a left-out row is predicted from, in training, in the choice of k, in calibration and in `loo_`.
-        "one": all other rows, or those of other groups; "past": earlier rows alone, by the `times` of `fit`, as in
-        forecasts. Rows of the same time are simultaneous and do not see each other. The first rows, which see hardly
-        any, are predicted from little or nothing, and do not count in training, in the choice of k and in calibration.
-    buffer : distance within which rows do not see each other when they are left out: for predictions that are made
-        farther from the training rows than these are from each other. A number, in the units of `coordinates` (of
-        longitude and latitude degrees of a great circle), or of all columns that are numbers where there are none; or a
-        mapping of columns to distances, such as {"x": 10, "y": 10, "date": 30}, of dates in days: a row is hidden if it
-        is inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
-    continuous : whether predictions are continuous: neighbours then lose their weight towards the edge of a
-        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns
-        (longitude and latitude are two), unless left-out rows are predicted clearly worse; for more only where they are
-        predicted clearly better.
-    search : "exact", or "approximate": a prediction then looks into so many boxes of rows only that left-out rows find
-        95 % of their nearest neighbours on average. What that costs is in `summary_` (`recall`, `exact_nll` and
-        `approximate_nll`). Training is exact, and so are predictions where brute force is faster than so many boxes.
+    verbose : bool, default=None
+        Whether to show a progress bar; None shows it on terminals only.
+    random_state : int, RandomState instance or None, default=None
+        Seed of all that is random. The same int gives the same bits.
+    warp : bool, list or dict, default=True
+        Whether columns of numbers may be bent, each towards its ranks as left-out rows prefer; a list of the columns
+        that may (names or numbers), or a mapping such as `{"age": False}` for those that differ.
+    metric : {"learned", "plain"}, default="learned"
+        "plain" is the paper's: Matern 5/2 where the kernel is "auto", nothing bent, length scales without a prior that
+        pulls them together.
+    categorical_features : "from_dtype", list or mask, default="from_dtype"
+        Which columns hold levels: those of text and categories; or their names, numbers or a mask. See `TableEncoder`
+        for what columns of text, dates and gaps become.
+    class_weight : dict, "balanced" or None, default=None
+        "balanced": all classes count alike, however many rows they have. A mapping has labels and weights above zero, 1
+        for those that are not in it. Weights count as rows, and error bars follow their number: they are scaled so that
+        all rows together count as often as before. They multiply `sample_weight`, and probabilities are those of a
+        world with classes in that proportion.
+    coordinates : "lonlat", dict or list, default=None
+        Columns that are places. "lonlat": longitude and latitude in degrees, found by their names, or `{"lonlat":
+        [longitude, latitude]}` with names or numbers: distances are those on the globe. A list of two or three columns,
+        names or numbers: planar coordinates in the same unit, whose axes may be turned.
+    drift : list, default=None
+        Columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these alone.
+        A coordinate stands for all of them.
+    leave_out : {"one", "past"}, default="one"
+        What a left-out row is predicted from, in training, in the choice of k, in calibration and in `loo_`. "one": all
+        other rows, or those of other groups; "past": earlier rows alone, by the `times` of `fit`, as in forecasts. Rows
+        of the same time are simultaneous and do not see each other. The first rows, which see hardly any, are predicted
+        from little or nothing, and do not count in training, in the choice of k and in calibration.
+    buffer : float or dict, default=None
+        Distance within which rows do not see each other when they are left out: for predictions that are made farther
+        from the training rows than these are from each other. A number, in the units of `coordinates` (of longitude and
+        latitude degrees of a great circle), or of all columns that are numbers where there are none; or a mapping of
+        columns to distances, such as `{"x": 10, "y": 10, "date": 30}`, of dates in days: a row is hidden if it is
+        inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
+    continuous : bool or "auto", default="auto"
+        Whether predictions are continuous: neighbours then lose their weight towards the edge of a neighbourhood, so
+        that nothing jumps where one takes the place of another. "auto": yes for up to three columns (longitude and
+        latitude are two), unless left-out rows are predicted clearly worse; for more only where they are predicted
+        clearly better.
+    search : {"exact", "approximate"}, default="exact"
+        With "approximate" a prediction looks into so many boxes of rows only that left-out rows find 95 % of their
+        nearest neighbours on average. What that costs is in `summary_` (`recall`, `exact_nll` and `approximate_nll`).
+        Training is exact, and so are predictions where brute force is faster than so many boxes.
 
     Attributes
     ----------
-    classes_ : labels, sorted; the columns of `predict_proba`.
-    class_counts_, class_shares_ : how often each was seen, and in which share of the rows.
-    class_weight_ : (K,) how often a row of each class counts.
-    continuous_ : whether neighbourhoods are continuous.
-    k_ : number of neighbours in use.
-    loo_ : left-out `probability` (n, K) and `log_score` (n,) of the training rows, computed when first asked for. A row
-        of weight zero is no training row.
-    feature_relevance_ : 1 / length scale of each column in standardised units, by column name; 0 if it was constant.
-    feature_importances_ : (d,) what up to 1,000 left-out rows lose in mean log probability when a column is shuffled
-        among them, at least 0; computed when first asked for.
-    length_scales_ : hyper-parameters in the units of the data.
-    smoothness_ : shares of Matern 1/2, 3/2 and 5/2 in the kernel "auto", by name; None for other kernels.
-    bends_ : (d, 3) shares of each column as it is, of its normal score and of its uniform score.
-    summary_ : what the fit did; `print(model.summary_)`.
-    n_features_in_, feature_names_in_ : as in scikit-learn.
+    classes_ : ndarray of shape (K,)
+        Labels, sorted; the columns of `predict_proba`.
+    class_counts_ : ndarray of shape (K,)
+        How often each class was seen.
+    class_shares_ : ndarray of shape (K,)
+        In which share of the rows each class was seen.
+    class_weight_ : ndarray of shape (K,)
+        How often a row of each class counts.
+    k_ : int
+        Number of neighbours in use. Where it is n - 1, predictions use all n rows.
+    n_rows_ : int
+        Number of training rows, with those that were appended and without those that were forgotten.
+    continuous_ : bool
+        Whether neighbourhoods are continuous.
+    loo_ : LeftOutClasses
+        Left-out `probability` (n, K) and `log_score` (n,) of the training rows, computed when first asked for. A row of
+        weight zero is no training row.
+    summary_ : Summary
+        What the fit did and how well it predicts left-out rows; `print(model.summary_)`.
+    feature_importances_ : ndarray of shape (d,)
+        What up to 1,000 left-out rows lose in mean log probability when a column is shuffled among them, at least 0;
+        computed when first asked for.
+    feature_relevance_ : dict of str to float
+        1 / length scale of each column in standardised units, by column name; 0 if it was constant.
+    length_scales_ : ndarray of shape (d,) or (K, d)
+        Length scales in the units of the columns; with `class_kernels="own"` a row for each class.
+    smoothness_ : dict of str to float, or None
+        Shares of Matern 1/2, 3/2 and 5/2 in the kernel "auto", by name; None for other kernels.
+    bends_ : ndarray of shape (d, 3)
+        Shares of each column as it is, of its normal score and of its uniform score.
+    rotation_ : ndarray of shape (p, p) or None
+        Axes along which coordinates are seen, a row each; None without coordinates.
+    encoder_ : TableEncoder
+        How columns become features.
+    extra_ : dict
+        What was passed to `save` as `extra`, where the model was loaded; else empty.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (d,)
+        Names of the columns; only where all of them are text.
+
+    See Also
+    --------
+    GPRegressor : Numbers.
+    GPCountRegressor : How often something happened.
+    nearfield.dask.GPClassifier : The same for Dask collections.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from nearfield import GPClassifier
+    >>> X, y = make_moons(300, noise=0.25, random_state=0)
+    >>> model = GPClassifier(random_state=0).fit(X[:200], y[:200])
+    >>> model.predict_proba(X[200:]).shape
+    (100, 2)
     """
 
     def __init__(
@@ -178,15 +232,31 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
     # --- fitting ----------------------------------------------------------------------------------------------------
 
     def fit(self: Self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, times: Any = None) -> Self:
-        """Fit inputs X (n, d) and labels y (n,); or the path of Parquet files and the name of the target's column.
+        """Fit the model to inputs and labels.
 
-        sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
-            Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
-            that row twice. Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
-        groups : (n,) labels; a row is left out together with all rows of its label. "auto" groups rows with their near
-            copies. For rows that are not independent: replicates, the same thing measured again, trajectories.
-        times : (n,) numbers or dates, or the name or number of the column of X that holds them, for leave_out="past".
-            Such a column is a feature too. Rows of equal time are simultaneous.
+        Parameters
+        ----------
+        X : array-like, data frame or path
+            Inputs (n, d): numbers, text, categories, dates and gaps; or the path of a Parquet file, or of a folder of
+            them.
+        y : array-like of shape (n,) or str
+            Labels; where X is a path, the name of the target's column.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, relative to the others: a constant factor changes nothing. Where all are whole
+            multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is that row twice.
+            Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
+        groups : array-like of shape (n,) or "auto", default=None
+            Labels: a row is left out together with all rows of its label. For rows that are not independent:
+            replicates, the same thing measured again, trajectories. "auto": rows are left out with their near copies,
+            and copies count once: exact ones, weights that are counts, and near ones with the same target together.
+        times : array-like of shape (n,), str or int, default=None
+            For `leave_out="past"`: numbers or dates, or the name or number of the column of X that holds them; such a
+            column is a feature too. Rows of equal time are simultaneous.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         check_choice("likelihood", self.likelihood, ("auto", *names_for("GPClassifier", ("label",))))
         check_choice("class_kernels", self.class_kernels, ("shared", "own"))
@@ -214,11 +284,26 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         return suited[0]
 
     def update(self: Self, X: Any, y: Any, sample_weight: Any = None, *, times: Any = None, groups: Any = None) -> Self:
-        """Append rows without training again; their labels must be among `classes_`.
+        """Append rows without training again.
 
-        times : as in `fit`, where that had some that are no column of X.
-        groups : labels (n,) as in `fit`, where that had some: rows join the group of their label, or begin a new one.
-            Without them each new row is a group of its own. They matter for what is left out, not for predictions.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            New rows, with the columns of the training table.
+        y : array-like of shape (n,)
+            Their labels, which must be among `classes_`.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, in the unit of the weights of `fit`; once without them.
+        times : array-like of shape (n,), str or int, default=None
+            As in `fit`, where that had some that are no column of X.
+        groups : array-like of shape (n,), default=None
+            Labels as in `fit`, where that had some: rows join the group of their label, or begin a new one. Without
+            them each new row is a group of its own. They matter for what is left out, not for predictions.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         check_is_fitted(self)
         columns, y, weights, kept = self._validated_rows(X, y, sample_weight, reset=False)
@@ -238,9 +323,27 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         times: Any = None,
         groups: Any = None,
     ) -> Self:
-        """`fit` the first time, `update` from then on: hyper-parameters and classes are those of the first rows.
+        """Do `fit` the first time and `update` from then on: hyper-parameters and classes are those of the first rows.
 
-        classes : labels to come, as scikit-learn passes them; all of them must be among the first rows.
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Inputs.
+        y : array-like of shape (n,)
+            Their labels.
+        classes : array-like, default=None
+            Labels to come, as scikit-learn passes them; all of them must be among the first rows.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, as in `fit` or `update`.
+        times : array-like of shape (n,), str or int, default=None
+            As in `fit` or `update`.
+        groups : array-like of shape (n,), default=None
+            As in `fit` or `update`.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         known = np.ravel(self.classes_ if self.__sklearn_is_fitted__() else target_labels(y)).tolist()
         absent = [label for label in np.asarray([] if classes is None else classes).tolist() if label not in known]
@@ -252,6 +355,25 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         learn = self.update if self.__sklearn_is_fitted__() else self.fit
         return learn(X, y, sample_weight, times=times, groups=groups)
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Score the labels of `predict` by the share of them that is right.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        y : array-like of shape (n,)
+            Observed labels.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts.
+
+        Returns
+        -------
+        float
+            Accuracy, between 0 and 1.
+        """
+        return float(super().score(X, y, sample_weight))
+
     def _validated_rows(
         self, X: Any, y: Any, sample_weight: Any, reset: bool
     ) -> tuple[Columns, np.ndarray, np.ndarray, np.ndarray]:
@@ -261,139 +383,3 @@ class GPClassifier(ClassifierMixin, JointClasses, PredictionSets, ExplainedPredi
         check_classification_targets(y)
         weights, kept = self._weights(sample_weight, y, reset)
         return columns, those(y, kept), those(weights, kept), kept
-
-    def _labels(self, y: Any) -> np.ndarray:
-        """Positions (n,) in `classes_` of labels y (n,)."""
-        y = column_or_1d(target_labels(y))
-        known = {label: place for place, label in enumerate(self.classes_.tolist())}
-        places = np.array([known.get(label, -1) for label in y.tolist()], dtype=np.int64)
-        if (places < 0).any():
-            raise ValueError(
-                f"the label {y[places < 0].tolist()[0]!r} was not among the classes of the fit "
-                f"({', '.join(map(repr, self.classes_.tolist()[:10]))}): fit again to learn new classes."
-            )
-        return places
-
-    @property
-    def class_counts_(self) -> np.ndarray:
-        """How often each class was seen, (K,)."""
-        check_is_fitted(self)
-        found: np.ndarray = self._left_out(self._counted_classes, "_class_counts")
-        return found
-
-    @property
-    def class_shares_(self) -> np.ndarray:
-        """In which share of the rows, (K,)."""
-        counts = self.class_counts_
-        return counts / counts.sum()
-
-    def _counted_classes(self) -> np.ndarray:
-        seen = self._fit.predictor.rows.observations
-        labels = self._family.values(seen.observed)
-        counted = np.bincount(labels, seen.weights, minlength=self._family.classes)
-        return np.asarray(counted / self.class_weight_)
-
-    def _baseline(self) -> dict[str, Any]:
-        """What a prediction that ignores the inputs is made of, from the training rows."""
-        predictor = self._fit.predictor
-        seen = predictor.rows.observations
-        return predictor.model.family.baseline(seen.observed["counts"].argmax(axis=1), {}, seen.weights)
-
-    # --- predicting -------------------------------------------------------------------------------------------------
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, K) of the classes, in the order of `classes_`; rows sum to one."""
-        X = self._inputs(X)
-        predicted, _ = self._fit.predictor.predict(X, self._fit.inputs)
-        return np.asarray(predicted.p)
-
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Their logarithms (n, K)."""
-        return np.log(np.maximum(self.predict_proba(X), _LEAST))
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Log odds of the second of two classes (n,); of more classes, those of each against the others (n, K)."""
-        p = self.predict_proba(X)
-        if p.shape[1] == 2:
-            low, high = np.log(np.maximum(p, _LEAST)).T
-            return np.asarray(high - low)
-        return np.log(np.maximum(p, _LEAST)) - np.log(np.maximum(1 - p, np.finfo(float).eps / 2))
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable labels (n,)."""
-        p = self.predict_proba(X)
-        return self.classes_[p.argmax(axis=1)]
-
-    def log_score(self, X: Any, y: Any) -> float:
-        """Mean log probability of the labels y (n,)."""
-        log_p = self.predict_log_proba(X)
-        labels = self._labels(y)
-        if len(labels) != len(log_p):
-            raise ValueError(f"y has {len(labels)} labels: expected {len(log_p)}, one for each row of X.")
-        return float(log_p[np.arange(len(labels)), labels].mean())
-
-    @property
-    def loo_(self) -> LeftOutClasses:
-        """Left-out probabilities of each training row, and the log probability of its label."""
-        check_is_fitted(self)
-        found: LeftOutClasses = self._left_out(self._compute_loo)
-        return found
-
-    def _compute_loo(self) -> LeftOutClasses:
-        predictor = self._fit.predictor
-        predicted = predictor.left_out()
-        scores = self._log_scores(predicted, predictor.rows.observations)
-        return LeftOutClasses(predicted.p[self._places], scores[self._places])
-
-    def _values(self, moments: Moments, rows: np.ndarray) -> np.ndarray:
-        predictor = self._fit.predictor
-        return np.asarray(predictor.head.predicted(moments, predictor.model.noise).p)
-
-    def _log_scores(self, predicted: Any, left_out: Observations) -> np.ndarray:
-        seen = predicted.p[np.arange(len(predicted.p)), self._family.values(left_out.observed)]
-        return np.log(np.maximum(seen, _LEAST))
-
-    # --- one safe file ----------------------------------------------------------------------------------------------
-
-    def _pack_target(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        kind = "O" if self.classes_.dtype.kind in "OUS" else self.classes_.dtype.str
-        plain = self.classes_.astype("int64") if self.classes_.dtype.kind in "Mm" else self.classes_
-        labels = [label.decode() if isinstance(label, bytes) else label for label in plain.tolist()]
-        return {"classes": labels, "kind": kind, "weights": self.class_weight_.tolist()}, {}
-
-    def _packed(self, extra: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        header, arrays = super()._packed(extra)
-        header["sections"]["estimator"]["parameters"]["class_weight"] = packed_weights(self.class_weight)
-        return header, arrays
-
-    def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
-        labels, kind = require(fields, "classes", list), require(fields, "kind", str)
-        if len(labels) != fit.predictor.model.family.classes or not all(
-            isinstance(label, str | int | float | bool) for label in labels
-        ):
-            raise ModelFileError(f"its {len(labels)} labels do not fit its classes")
-        self.classes_ = _classes(labels, kind)
-        self.class_weight = unpacked_weights(self.class_weight)
-        weights = fields.get("weights", [1.0] * len(labels))
-        if not (isinstance(weights, list) and len(weights) == len(labels) and all(map(is_weight, weights))):
-            raise ModelFileError(f"its weights of classes are not {len(labels)} numbers above zero")
-        self.class_weight_ = np.array(weights, dtype=np.float64)
-        self._target = None
-
-
-def _classes(labels: list[Any], kind: str) -> np.ndarray:
-    """Labels (K,) of a file as an array of that kind, ascending; dates and times are numbers in the file."""
-    try:
-        dtype = np.dtype(kind)
-        if dtype.kind in "Mm":
-            classes = np.array(labels, dtype=np.int64).astype(dtype)
-            sound = classes.astype(np.int64).tolist() == labels
-        else:
-            classes = np.array(labels, dtype=dtype) if dtype.kind in "Obiuf" else np.array([])
-            sound = classes.tolist() == labels
-        sound = sound and bool((classes[:-1] < classes[1:]).all())
-    except (TypeError, ValueError, OverflowError):
-        sound = False
-    if not sound:
-        raise ModelFileError(f"its labels are not of the kind {kind!r}, or not in ascending order")
-    return classes

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -16,109 +15,173 @@ from nearfield.estimators._base import DEFAULTS, DEPRECATED, Self, names_of
 from nearfield.estimators._explain import ExplainedPredictions
 from nearfield.estimators._gradients import GradientMixin
 from nearfield.estimators._noise import noise_variances
-from nearfield.estimators._predictions import NumberPredictions
+from nearfield.estimators._numbers import LearnedNumbers
 from nearfield.estimators._support import Supported
-from nearfield.estimators._targets import target_numbers
-from nearfield.families import FAMILIES, Observations, names_for
+from nearfield.estimators._targets import refuse_empty, target_numbers, warn_of_constants
+from nearfield.families import FAMILIES, names_for
 from nearfield.families.outputs import OUTPUTS
-from nearfield.fitting import Fit
-from nearfield.model_file import pack_scaling, unpack_scaling
-from nearfield.moments import Moments
 from nearfield.objectives import OBJECTIVES, ORDERINGS
-from nearfield.scaling import Scaling
 from nearfield.validation import check_choice, is_int, refuse_missing_target, refuse_text, those
 
 
-class LeftOutPredictions(NamedTuple):
-    """Predictions of the training rows from the others, (n,) or (n, P) each, in the units of the target.
-
-    Where an output of a row is missing, there is no residual (NaN).
-    """
-
-    mean: np.ndarray
-    std: np.ndarray
-    residual: np.ndarray
-
-
-class GPRegressor(RegressorMixin, NumberPredictions, GradientMixin, ExplainedPredictions, Supported):
+class GPRegressor(RegressorMixin, LearnedNumbers, GradientMixin, ExplainedPredictions, Supported):
     """Gaussian-process regression from the k nearest neighbours, trained by leaving rows out.
+
+    Of one real target, or of several of which some may be missing.
 
     Parameters
     ----------
-    kernel : "auto", whose smoothness is learned, between Matern 1/2 and 5/2; or "matern52", "matern32", "matern12",
-        "rbf" or "rational_quadratic". One length scale per column.
-    k : number of neighbours to predict from, or "auto": all rows of small tables; of others
-        chosen on left-out training rows, up to 1,024.
-    predictive : "calibrated", a Student-t whose scale follows the roughness of the neighbourhood, fitted on left-out
-        rows; or "plain", as the trained model says, with one noise level for all rows.
-    likelihood : "gaussian", or "student_t" for targets with outliers: they are recognised and do not bend the fit.
-    outputs : how several outputs, Y (n, P), depend on each other. "lmc": the linear model of coregionalisation, each a
+    kernel : {"auto", "matern52", "matern32", "matern12", "rbf", "rational_quadratic"}, default="auto"
+        The kernel, with one length scale for each column. The smoothness of "auto" is learned, between Matern 1/2 and
+        5/2.
+    k : int or "auto", default="auto"
+        Number of neighbours to predict from. "auto" takes all rows of small tables; of others it is chosen on left-out
+        training rows, up to 1,024.
+    predictive : {"calibrated", "plain"}, default="calibrated"
+        "calibrated" is a Student-t whose scale follows the roughness of the neighbourhood, fitted on left-out rows;
+        "plain" is as the trained model says, with one noise level for all rows.
+    likelihood : {"gaussian", "student_t"}, default="gaussian"
+        Noise of the target. "student_t" is for targets with outliers: they are recognised and do not bend the fit.
+    outputs : {"lmc", "independent", "shared"}, default="lmc"
+        How several outputs, Y (n, P), depend on each other. "lmc" is the linear model of coregionalisation, each a
         mixture of the same latent functions; "independent": not at all, each with a kernel of its own; "shared": not at
         all, but all with the same kernel and noise level, which is the fastest. Without effect for one output.
-    n_latents : latent functions of the linear model of coregionalisation, as many as outputs by default.
-    objective : what training maximises. "loo": each row given its nearest neighbours, the default; "mll": rows and
-        neighbours jointly; "vecchia": each row given those before it in an order. The last two are there to compare
-        with, for one output with Gaussian noise.
-    ordering : "random" or "pca", along the first principal component; of the rows, for "vecchia".
-    max_steps : training steps at most, in whole refreshes; training stops earlier when the left-out score has settled.
-    learning_rate, batch_size, refresh_every : of the training loop; the neighbours are searched anew every
-        `refresh_every` steps.
-    mean : "constant", or "linear": a learned slope for each column, drawn towards zero, so that trends go on beyond
-        the training rows.
-    engine : deprecated, without effect.
-    checkpoint : path of a file to resume training from after a crash; removed when training has ended.
-    cache : folder in which a table in files is kept while it is fitted. One that is named stays, and an interrupted fit
+    n_latents : int, default=None
+        Latent functions of the linear model of coregionalisation; None for as many as outputs.
+    objective : {"loo", "mll", "vecchia"}, default="loo"
+        What training maximises. "loo": each row given its nearest neighbours; "mll": rows and neighbours jointly;
+        "vecchia": each row given those before it in an order. The last two are there to compare with, for one output
+        with Gaussian noise.
+    ordering : {"random", "pca"}, default="random"
+        Order of the rows for the objective "vecchia"; "pca" is along the first principal component.
+    max_steps : int, default=600
+        Training steps at most, in whole refreshes; training stops earlier when the left-out score has settled.
+    learning_rate : float, default=0.03
+        Step size of the training loop, at most 1; later stages have smaller ones.
+    batch_size : int, default=128
+        Rows of a training step.
+    refresh_every : int, default=50
+        Steps after which the neighbours are searched anew.
+    mean : {"constant", "linear"}, default="constant"
+        A linear mean has a learned slope for each column, drawn towards zero, so that trends go on beyond the training
+        rows.
+    engine : str, default="deprecated"
+        Deprecated and without effect.
+    checkpoint : path, default=None
+        File from which training is resumed after a crash; removed when training has ended.
+    cache : path, default=None
+        Folder in which a table in files is kept while it is fitted. One that is named stays, and an interrupted fit
         goes on from there; None: files without a name among temporary ones.
-    verbose : progress bar; None shows it on terminals only.
-    random_state : int, RandomState instance or None. The same int gives the same bits.
-    warp : whether columns of numbers may be bent, each towards its ranks as left-out rows prefer: True, False, a list
-        of the columns that may (names or numbers), or a mapping such as {"age": False} for those that differ.
-    metric : "learned", or "plain", the paper's: Matern 5/2 where the kernel is "auto", nothing bent, length scales
-        without a prior that pulls them together.
-    categorical_features : which columns hold levels: "from_dtype", those of text and categories; or their names,
-        numbers or a mask. See `TableEncoder` for what columns of text, dates and gaps become.
-    coordinates : columns that are places. "lonlat": longitude and latitude in degrees, found by their names, or
-        {"lonlat": [longitude, latitude]} with names or numbers: distances are those on the globe. A list of two or
-        three columns, names or numbers: planar coordinates in the same unit, whose axes may be turned. See
-        docs/guide/maps.md.
-    drift : columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these
-        alone. A coordinate stands for all of them.
-    leave_out : what a left-out row is predicted from, in training, in the choice of k, in calibration and in `loo_`.
-        "one": all other rows, or those of other groups; "past": earlier rows alone, by the `times` of `fit`, as in
-        forecasts. Rows of the same time are simultaneous and do not see each other. The first rows, which see hardly
-        any, are predicted from little or nothing, and do not count in training, in the choice of k and in calibration.
-    buffer : distance within which rows do not see each other when they are left out: for predictions that are made
-        farther from the training rows than these are from each other. A number, in the units of `coordinates` (of
-        longitude and latitude degrees of a great circle), or of all columns that are numbers where there are none; or a
-        mapping of columns to distances, such as {"x": 10, "y": 10, "date": 30}, of dates in days: a row is hidden if it
-        is inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
-    continuous : whether predictions are continuous: neighbours then lose their weight towards the edge of a
-        neighbourhood, so that nothing jumps where one takes the place of another. "auto": yes for up to three columns
-        (longitude and latitude are two), unless left-out rows are predicted clearly worse; for more only where they are
-        predicted clearly better.
-    search : "exact", or "approximate": a prediction then looks into so many boxes of rows only that left-out rows find
-        95 % of their nearest neighbours on average. What that costs is in `summary_` (`recall`, `exact_nll` and
-        `approximate_nll`). Training is exact, and so are predictions where brute force is faster than so many boxes.
+    verbose : bool, default=None
+        Whether to show a progress bar; None shows it on terminals only.
+    random_state : int, RandomState instance or None, default=None
+        Seed of all that is random. The same int gives the same bits.
+    warp : bool, list or dict, default=True
+        Whether columns of numbers may be bent, each towards its ranks as left-out rows prefer; a list of the columns
+        that may (names or numbers), or a mapping such as `{"age": False}` for those that differ.
+    metric : {"learned", "plain"}, default="learned"
+        "plain" is the paper's: Matern 5/2 where the kernel is "auto", nothing bent, length scales without a prior that
+        pulls them together.
+    categorical_features : "from_dtype", list or mask, default="from_dtype"
+        Which columns hold levels: those of text and categories; or their names, numbers or a mask. See `TableEncoder`
+        for what columns of text, dates and gaps become.
+    coordinates : "lonlat", dict or list, default=None
+        Columns that are places. "lonlat": longitude and latitude in degrees, found by their names, or `{"lonlat":
+        [longitude, latitude]}` with names or numbers: distances are those on the globe. A list of two or three columns,
+        names or numbers: planar coordinates in the same unit, whose axes may be turned.
+    drift : list, default=None
+        Columns (names or numbers) on which the mean depends, each with a learned slope: `mean="linear"` on these alone.
+        A coordinate stands for all of them.
+    leave_out : {"one", "past"}, default="one"
+        What a left-out row is predicted from, in training, in the choice of k, in calibration and in `loo_`. "one": all
+        other rows, or those of other groups; "past": earlier rows alone, by the `times` of `fit`, as in forecasts. Rows
+        of the same time are simultaneous and do not see each other. The first rows, which see hardly any, are predicted
+        from little or nothing, and do not count in training, in the choice of k and in calibration.
+    buffer : float or dict, default=None
+        Distance within which rows do not see each other when they are left out: for predictions that are made farther
+        from the training rows than these are from each other. A number, in the units of `coordinates` (of longitude and
+        latitude degrees of a great circle), or of all columns that are numbers where there are none; or a mapping of
+        columns to distances, such as `{"x": 10, "y": 10, "date": 30}`, of dates in days: a row is hidden if it is
+        inside of the ellipsoid with these radii. Rows with nearly nothing beyond it do not count, either.
+    continuous : bool or "auto", default="auto"
+        Whether predictions are continuous: neighbours then lose their weight towards the edge of a neighbourhood, so
+        that nothing jumps where one takes the place of another. "auto": yes for up to three columns (longitude and
+        latitude are two), unless left-out rows are predicted clearly worse; for more only where they are predicted
+        clearly better.
+    search : {"exact", "approximate"}, default="exact"
+        With "approximate" a prediction looks into so many boxes of rows only that left-out rows find 95 % of their
+        nearest neighbours on average. What that costs is in `summary_` (`recall`, `exact_nll` and `approximate_nll`).
+        Training is exact, and so are predictions where brute force is faster than so many boxes.
 
     Attributes
     ----------
-    continuous_ : whether neighbourhoods are continuous.
-    k_ : number of neighbours in use. Where it is n - 1, predictions use all n rows.
-    loo_ : left-out `mean`, `std` and `residual` of the training rows, computed when first asked for. A row of weight
-        zero, or without any target, is no training row.
-    feature_relevance_ : 1 / length scale of each column in standardised units, by column name; 0 if it was constant.
-    feature_importances_ : (d,) what up to 1,000 left-out rows lose in mean log density when a column is shuffled among
-        them, at least 0; computed when first asked for.
-    length_scales_, kernel_scale_, noise_std_ : hyper-parameters in the units of the data; of Student-t noise the scale.
-        Of several outputs, length scales for each kernel, the others for each output.
-    mixing_ : (P, n_latents) how much of each latent function is in each output, in its units; None but for "lmc".
-    mean_slopes_ : slopes of a linear mean in the units of the data, (d,) or (P, d); None for a constant one.
-    n_outputs_ : number of outputs, P.
-    df_ : degrees of freedom of the noise; infinite for Gaussian noise.
-    smoothness_ : shares of Matern 1/2, 3/2 and 5/2 in the kernel "auto", by name; None for other kernels.
-    bends_ : (d, 3) shares of each column as it is, of its normal score and of its uniform score.
-    summary_ : what the fit did; `print(model.summary_)`.
-    n_features_in_, feature_names_in_ : as in scikit-learn.
+    k_ : int
+        Number of neighbours in use. Where it is n - 1, predictions use all n rows.
+    n_rows_ : int
+        Number of training rows, with those that were appended and without those that were forgotten.
+    continuous_ : bool
+        Whether neighbourhoods are continuous.
+    loo_ : LeftOutPredictions
+        Left-out `mean`, `std` and `residual` of the training rows, computed when first asked for. A row of weight zero,
+        or without any target, is no training row.
+    summary_ : Summary
+        What the fit did and how well it predicts left-out rows; `print(model.summary_)`.
+    feature_importances_ : ndarray of shape (d,)
+        What up to 1,000 left-out rows lose in mean log density when a column is shuffled among them, at least 0;
+        computed when first asked for.
+    feature_relevance_ : dict of str to float
+        1 / length scale of each column in standardised units, by column name; 0 if it was constant.
+    length_scales_ : ndarray of shape (d,) or (kernels, d)
+        Length scales in the units of the columns; of several outputs a row for each kernel, where each has its own.
+    kernel_scale_ : float or ndarray of shape (P,)
+        Standard deviation of the latent function, in the units of the target; of several outputs one for each.
+    noise_std_ : float or ndarray of shape (P,)
+        Standard deviation of the noise, in the units of the target; of Student-t noise its scale.
+    noise_scale_ : float
+        The scale of the noise once more; only with Student-t noise.
+    df_ : float
+        Degrees of freedom of the noise; infinite for Gaussian noise.
+    mixing_ : ndarray of shape (P, n_latents) or None
+        How much of each latent function is in each output, in its units; None but for "lmc".
+    mean_slopes_ : ndarray of shape (d,) or (P, d), or None
+        Slopes of a linear mean in the units of the data; None for a constant one.
+    n_outputs_ : int
+        Number of outputs, P.
+    target_mean_ : float or ndarray of shape (P,)
+        Mean of the target, which is subtracted before training; with Student-t noise the median.
+    target_std_ : float or ndarray of shape (P,)
+        Standard deviation of the target, by which it is divided; with Student-t noise a robust one.
+    smoothness_ : dict of str to float, or None
+        Shares of Matern 1/2, 3/2 and 5/2 in the kernel "auto", by name; None for other kernels.
+    bends_ : ndarray of shape (d, 3)
+        Shares of each column as it is, of its normal score and of its uniform score.
+    rotation_ : ndarray of shape (p, p) or None
+        Axes along which coordinates are seen, a row each; None without coordinates.
+    encoder_ : TableEncoder
+        How columns become features.
+    extra_ : dict
+        What was passed to `save` as `extra`, where the model was loaded; else empty.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (d,)
+        Names of the columns; only where all of them are text.
+
+    See Also
+    --------
+    GPClassifier : One of two or more classes.
+    GPCountRegressor : How often something happened.
+    nearfield.dask.GPRegressor : The same for Dask collections.
+
+    Examples
+    --------
+    >>> from nearfield import GPRegressor
+    >>> from nearfield.datasets import robot_arm
+    >>> X, y = robot_arm(500)
+    >>> model = GPRegressor(random_state=0).fit(X[:400], y[:400])
+    >>> mean, std = model.predict(X[400:], return_std=True)
+    >>> low, high = model.predict_interval(X[400:], coverage=0.9)
+    >>> mean.shape, bool((low < high).all())
+    ((100,), True)
     """
 
     kernel_scale_: Any
@@ -195,22 +258,41 @@ class GPRegressor(RegressorMixin, NumberPredictions, GradientMixin, ExplainedPre
         groups: Any = None,
         times: Any = None,
     ) -> Self:
-        """Fit inputs X (n, d) and targets y (n,) or (n, P); of several outputs some may be missing (NaN) in a row.
+        """Fit the model to inputs and targets.
 
-        X may also be the path of a Parquet file, or of a folder of them, and y the name of the target's column: a table
-        that is larger than memory is read into files of the folder `cache` that are mapped into memory.
+        A table that is larger than memory is given by the path of its files: it is read into files of the folder
+        `cache` that are mapped into memory.
 
-        sample_weight : (n,) how much each row counts, relative to the others: a constant factor changes nothing.
-            Where all are whole multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is
-            that row twice. Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
-        noise_variance : like y, or a number for all rows: known noise variances in its squared units, added to the
-            learned noise of the rows. Predictions of observations then want those of the new rows.
-        groups : (n,) labels; a row is left out together with all rows of its label. For rows that are not independent:
+        Parameters
+        ----------
+        X : array-like, data frame or path
+            Inputs (n, d): numbers, text, categories, dates and gaps; or the path of a Parquet file, or of a folder of
+            them.
+        y : array-like of shape (n,) or (n, P), or str
+            Targets; of several outputs some may be missing (NaN) in a row. Where X is a path, the name of the target's
+            column.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, relative to the others: a constant factor changes nothing. Where all are whole
+            multiples of the least, they are counts: a row of weight 2 beside rows of weight 1 is that row twice.
+            Otherwise they are scaled to a mean of 1. A row of weight 0 is left out.
+        noise_variance : float or array-like, default=None
+            Known noise variances, like y or a number for all rows, in its squared units. They are added to the learned
+            noise of the rows; predictions of observations then want those of the new rows.
+        groups : array-like of shape (n,) or "auto", default=None
+            Labels: a row is left out together with all rows of its label. For rows that are not independent:
             replicates, the same thing measured again, trajectories. "auto": rows are left out with their near copies,
             and copies count once: exact ones, weights that are counts, and near ones with the same target together.
-        times : (n,) numbers or dates, or the name or number of the column of X that holds them, for leave_out="past".
-            Such a column is a feature too. Rows of equal time are simultaneous.
+        times : array-like of shape (n,), str or int, default=None
+            For `leave_out="past"`: numbers or dates, or the name or number of the column of X that holds them; such a
+            column is a feature too. Rows of equal time are simultaneous.
 
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Notes
+        -----
         Exact copies, rows with the same inputs and the same target, are counted. Where every row is there equally
         often, the fit is that of the distinct rows; where many are copies of others, a `CopiesWarning` tells of it.
         """
@@ -232,7 +314,7 @@ class GPRegressor(RegressorMixin, NumberPredictions, GradientMixin, ExplainedPre
             settings = replace(settings, structure=structure, mixed_latents=int(self.n_latents or y.shape[1]))
         if self.objective != "loo" and not family.exact_sites:
             raise ValueError(f"objective is {self.objective!r}: it takes one output with Gaussian noise. Use 'loo'.")
-        _warn_of_constants(y)
+        warn_of_constants(y)
         observed = family.observe(y, self._counted(weights, groups), noise_variance=noise)
         table = self._table(columns, kept, family, observed, settings, groups, times)
         self._learn(table, family.with_rows(observed), settings)
@@ -247,11 +329,30 @@ class GPRegressor(RegressorMixin, NumberPredictions, GradientMixin, ExplainedPre
         times: Any = None,
         groups: Any = None,
     ) -> Self:
-        """Append rows without training again: the predictions of a model of all rows with these hyper-parameters.
+        """Append rows without training again.
 
-        times : as in `fit`, where that had some that are no column of X.
-        groups : labels (n,) as in `fit`, where that had some: rows join the group of their label, or begin a new one.
-            Without them each new row is a group of its own. They matter for what is left out, not for predictions.
+        Predictions are then those of a model of all rows with these hyper-parameters.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            New rows, with the columns of the training table.
+        y : array-like of shape (n,) or (n, P)
+            Their targets.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, in the unit of the weights of `fit`; once without them.
+        noise_variance : float or array-like, default=None
+            Known noise variances, as in `fit`.
+        times : array-like of shape (n,), str or int, default=None
+            As in `fit`, where that had some that are no column of X.
+        groups : array-like of shape (n,), default=None
+            Labels as in `fit`, where that had some: rows join the group of their label, or begin a new one. Without
+            them each new row is a group of its own. They matter for what is left out, not for predictions.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         check_is_fitted(self)
         columns, y, weights, noise, kept = self._validated_rows(X, y, sample_weight, noise_variance, reset=False)
@@ -268,9 +369,49 @@ class GPRegressor(RegressorMixin, NumberPredictions, GradientMixin, ExplainedPre
         times: Any = None,
         groups: Any = None,
     ) -> Self:
-        """`fit` the first time, `update` from then on: hyper-parameters are those of the first rows."""
+        """Do `fit` the first time and `update` from then on: hyper-parameters are those of the first rows.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Inputs.
+        y : array-like of shape (n,) or (n, P)
+            Their targets.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts, as in `fit` or `update`.
+        noise_variance : float or array-like, default=None
+            Known noise variances, as in `fit`.
+        times : array-like of shape (n,), str or int, default=None
+            As in `fit` or `update`.
+        groups : array-like of shape (n,), default=None
+            As in `fit` or `update`.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
         learn = self.update if self.__sklearn_is_fitted__() else self.fit
         return learn(X, y, sample_weight=sample_weight, noise_variance=noise_variance, times=times, groups=groups)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Score the means of `predict` by R^2, the share of the variance that they explain.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n, d)
+            Rows to predict, with the columns of the training table.
+        y : array-like of shape (n,) or (n, P)
+            Observed targets.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts.
+
+        Returns
+        -------
+        float
+            R^2 as of scikit-learn's `r2_score`: 1 at best, 0 for a constant prediction.
+        """
+        return float(super().score(X, y, sample_weight))
 
     def _validated_rows(self, X: Any, y: Any, sample_weight: Any, noise_variance: Any, reset: bool) -> tuple[Any, ...]:
         """Columns of X, y (m,) or (m, P), weights (m,) and known noise variances like y of those kept of n rows (n,).
@@ -296,96 +437,13 @@ class GPRegressor(RegressorMixin, NumberPredictions, GradientMixin, ExplainedPre
         weights, kept = self._weights(sample_weight, y, reset)
         if several:
             if reset:
-                _refuse_empty(y, weights)
+                refuse_empty(y, weights)
             kept = kept & ~missing.all(axis=1)
         noise = noise_variances(noise_variance, y.shape)
         y, weights, noise = (those(part, kept) for part in (y, weights, noise))
         return columns, y, weights, noise, kept
 
-    def _adopt(self, fit: Fit) -> None:
-        super()._adopt(fit)
-        p, target = fit.predictor.model.parameters, self._target
-        self.n_outputs_ = target.scale.size
-        self.target_mean_, self.target_std_ = _plain(target.centre), _plain(target.scale)
-        self.mixing_ = p["mixing"] * target.scale[:, None] if "mixing" in p else None
-        slopes = fit.predictor.model.mean.slopes_of_all(p, len(fit.inputs.scale))
-        self.mean_slopes_ = None if slopes is None else self._slopes(slopes, fit.inputs)
-
-    def _always_learned(self, fit: Fit) -> dict[str, Any]:
-        model, unit = fit.predictor.model, self._target.scale
-        scale, noise = np.sqrt(model.scale2) * unit, np.sqrt(model.noise) * unit
-        scale, noise = (values if unit.ndim else float(values[0]) for values in (scale, noise))
-        return {"kernel_scale_": scale, "noise_std_": noise, "df_": np.inf}
-
-    def _slopes(self, slopes: np.ndarray, inputs: Scaling) -> np.ndarray:
-        """Slopes of a linear mean in the units of the data: (d,), or (P, d)."""
-        found = slopes * np.atleast_1d(self._target.scale)[:, None] / inputs.scale
-        return found if self._target.scale.ndim else found[0]
-
-    def _baseline(self) -> dict[str, Any]:
-        """What a prediction that ignores the inputs is made of, from the training rows."""
-        model, observed = self._fit.predictor.model, self._fit.predictor.rows.observed
-        y = np.where(observed.get("present", True), self._target.undo(observed["y"]), np.nan)
-        return model.family.baseline(y, {}, model.family.weight(observed))
-
-    def _pack_target(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        return {"column": self._column}, pack_scaling("target", self._target)
-
-    def _unpack_target(self, fields: dict[str, Any], arrays: dict[str, np.ndarray], fit: Fit) -> None:
-        family = fit.predictor.model.family
-        self._column = fields.get("column") is True
-        self._target = unpack_scaling(arrays, "target", (family.latents,) if family.kind == "numbers" else ())
-
-    # --- left-out rows ----------------------------------------------------------------------------------------------
-
-    @property
-    def loo_(self) -> LeftOutPredictions:
-        """Left-out mean, std and residual of each training row, in the units of the target."""
-        check_is_fitted(self)
-        found: LeftOutPredictions = self._left_out(self._compute_loo)
-        return found
-
-    def _compute_loo(self) -> LeftOutPredictions:
-        target, predictor = self._target, self._fit.predictor
-        predicted, observed = predictor.left_out(), predictor.rows.observations.observed
-        mean, y = target.undo(predicted.loc), target.undo(self._family.values(observed))
-        std = predicted.scale * target.scale * predictor.head.unit_std
-        return LeftOutPredictions(*(self._shaped(part[self._places]) for part in (mean, std, y - mean)))
-
-    def _values(self, moments: Moments, rows: np.ndarray) -> np.ndarray:
-        return np.asarray(self._target.undo(moments.mean))
-
-    def _log_scores(self, predicted: Any, left_out: Observations) -> np.ndarray:
-        """Of several outputs the mean over those that are there."""
-        y = self._family.values(left_out.observed)
-        there = np.isfinite(y)
-        scores = self._head.distribution(predicted.loc, predicted.scale).logpdf(np.where(there, y, 0.0))
-        if y.ndim == 1:
-            return np.asarray(scores)
-        return np.asarray(np.where(there, scores, 0.0).sum(axis=1) / np.maximum(there.sum(axis=1), 1))
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def _refuse_empty(y: np.ndarray, weights: np.ndarray) -> None:
-    """An output without a single value cannot be learned."""
-    empty = np.flatnonzero(np.isnan(y[weights > 0]).all(axis=0))
-    if empty.size:
-        raise ValueError(f"output {empty[0]} of y is missing in every row: leave that column out.")
-
-
-def _warn_of_constants(y: np.ndarray) -> None:
-    """Name the targets (n,) or (n, P) that are constant."""
-    for p, column in enumerate([y] if y.ndim == 1 else list(y.T)):
-        if np.nanmin(column) == np.nanmax(column):
-            which = "the target" if y.ndim == 1 else f"output {p}"
-            then = "every prediction will be that value" if y.ndim == 1 else "there is nothing to learn about it"
-            warnings.warn(f"{which} is constant ({np.nanmin(column):g}): {then}.", stacklevel=3)
-
-
-def _plain(value: np.ndarray) -> Any:
-    """A float, or the array where there are several outputs."""
-    return float(value) if value.ndim == 0 else value

@@ -20,14 +20,29 @@ class PITDisplay:
 
     Parameters
     ----------
-    shares : (bins,) share of the rows in each of so many equal parts of 0 to 1.
-    n : how many independent rows there are, for the band of chance.
-    name : what the rows are.
+    shares : ndarray of shape (bins,)
+        Share of the rows in each of so many equal parts of 0 to 1.
+    n : float
+        How many independent rows there are, for the band of chance.
+    name : str, default=None
+        What the rows are.
 
     Attributes
     ----------
-    ax_, figure_ : where it was drawn.
-    bars_, line_, band_ : the histogram, what is expected, and where 95 % of bars are if that is true.
+    ax_ : matplotlib Axes
+        Where it was drawn.
+    figure_ : matplotlib Figure
+        The figure of these axes.
+    bars_ : matplotlib BarContainer
+        The histogram.
+    line_ : matplotlib Line2D
+        What is expected.
+    band_ : matplotlib artist
+        Where 95 % of bars are if that is true.
+
+    See Also
+    --------
+    CoverageDisplay : The same of intervals.
     """
 
     def __init__(self, *, shares: np.ndarray, n: float, name: str | None = None) -> None:
@@ -40,9 +55,31 @@ class PITDisplay:
         cls, estimator: Any, X: Any = None, y: Any = None, *, bins: int = 20, target: int | str = 0,
         name: str | None = None, ax: Any = None, **given: Any,
     ) -> PITDisplay:  # fmt: skip
-        """Of test rows X with targets y, or of left-out training rows.
+        """Draw it of test rows, or of left-out training rows.
 
-        target : number or name of the output to show; given : `exposure` or `trials` of counts.
+        Parameters
+        ----------
+        estimator : estimator
+            A fitted model.
+        X : array-like or data frame of shape (n, d), default=None
+            Test rows; without them left-out training rows are shown.
+        y : array-like, default=None
+            Targets of the test rows.
+        bins : int, default=20
+            Number of bars.
+        target : int or str, default=0
+            Number or name of the output to show.
+        name : str, default=None
+            What the rows are, for the legend; None says it by itself.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+        **given : array-like
+            `exposure` or `trials` of the test rows, of counts.
+
+        Returns
+        -------
+        PITDisplay
+            The display, drawn.
         """
         evaluated = shown_rows(estimator, X, y, given)
         _, rows = one_target(evaluated, target, "PITDisplay")
@@ -59,7 +96,28 @@ class PITDisplay:
         name: str | None = None,
         ax: Any = None,
     ) -> PITDisplay:
-        """Of targets y_true (n,) and what `predict_dist` gave for them."""
+        """Draw it of targets and what `predict_dist` gave for them.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n,)
+            Observed targets.
+        dist : distribution
+            What `predict_dist` gave for these rows.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts.
+        bins : int, default=20
+            Number of bars.
+        name : str, default=None
+            What the rows are, for the legend; None says it by itself.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+
+        Returns
+        -------
+        PITDisplay
+            The display, drawn.
+        """
         return cls._of(Predicted.of(y_true, dist, sample_weight), bins, name, ax)
 
     @classmethod
@@ -70,7 +128,22 @@ class PITDisplay:
         return made.plot(ax=ax)
 
     def plot(self, ax: Any = None, *, name: str | None = None, **kwargs: Any) -> PITDisplay:
-        """Draw on `ax`, new axes if None. kwargs : for matplotlib's `bar`."""
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+        name : str, default=None
+            What the rows are, for the legend; None takes that of the display.
+        **kwargs : dict
+            For matplotlib's `bar`.
+
+        Returns
+        -------
+        PITDisplay
+            The display itself.
+        """
         ax = axes(ax)
         bins, label = len(self.shares), self.name if name is None else name
         edges = np.linspace(0, 1, bins + 1)
@@ -91,14 +164,31 @@ class CoverageDisplay:
 
     Parameters
     ----------
-    levels, shares : (l,) nominal coverage, and what was covered.
-    n : how many independent rows there are, for the band of chance.
-    name : what the rows are.
+    levels : ndarray of shape (l,)
+        Nominal coverage.
+    shares : ndarray of shape (l,)
+        What was covered.
+    n : float
+        How many independent rows there are, for the band of chance.
+    name : str, default=None
+        What the rows are.
 
     Attributes
     ----------
-    ax_, figure_ : where it was drawn.
-    line_, diagonal_, band_ : what was covered, what should be, and where 95 % of shares are.
+    ax_ : matplotlib Axes
+        Where it was drawn.
+    figure_ : matplotlib Figure
+        The figure of these axes.
+    line_ : matplotlib Line2D
+        What was covered.
+    diagonal_ : matplotlib Line2D
+        What should be.
+    band_ : matplotlib artist
+        Where 95 % of shares are if the claims are true.
+
+    See Also
+    --------
+    PITDisplay : The same of whole distributions.
     """
 
     def __init__(self, *, levels: np.ndarray, shares: np.ndarray, n: float, name: str | None = None) -> None:
@@ -112,9 +202,31 @@ class CoverageDisplay:
         cls, estimator: Any, X: Any = None, y: Any = None, *, levels: Any = LEVELS, target: int | str = 0,
         name: str | None = None, ax: Any = None, **given: Any,
     ) -> CoverageDisplay:  # fmt: skip
-        """Of test rows X with targets y, or of left-out training rows.
+        """Draw it of test rows, or of left-out training rows.
 
-        levels : nominal coverages; target : number or name of the output to show; given : `exposure` or `trials`.
+        Parameters
+        ----------
+        estimator : estimator
+            A fitted model.
+        X : array-like or data frame of shape (n, d), default=None
+            Test rows; without them left-out training rows are shown.
+        y : array-like, default=None
+            Targets of the test rows.
+        levels : array-like of shape (l,), default=0.05 to 0.95 in steps of 0.05, and 0.99
+            Nominal coverages.
+        target : int or str, default=0
+            Number or name of the output to show.
+        name : str, default=None
+            What the rows are, for the legend; None says it by itself.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+        **given : array-like
+            `exposure` or `trials` of the test rows, of counts.
+
+        Returns
+        -------
+        CoverageDisplay
+            The display, drawn.
         """
         evaluated = shown_rows(estimator, X, y, given)
         _, rows = one_target(evaluated, target, "CoverageDisplay")
@@ -125,7 +237,28 @@ class CoverageDisplay:
         cls, y_true: Any, dist: Any, *, sample_weight: Any = None, levels: Any = LEVELS, name: str | None = None,
         ax: Any = None,
     ) -> CoverageDisplay:  # fmt: skip
-        """Of targets y_true (n,) and what `predict_dist` gave for them."""
+        """Draw it of targets and what `predict_dist` gave for them.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n,)
+            Observed targets.
+        dist : distribution
+            What `predict_dist` gave for these rows.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts.
+        levels : array-like of shape (l,), default=0.05 to 0.95 in steps of 0.05, and 0.99
+            Nominal coverages.
+        name : str, default=None
+            What the rows are, for the legend; None says it by itself.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+
+        Returns
+        -------
+        CoverageDisplay
+            The display, drawn.
+        """
         return cls._of(Predicted.of(y_true, dist, sample_weight), levels, name, ax)
 
     @classmethod
@@ -137,7 +270,22 @@ class CoverageDisplay:
         return cls(levels=nominal, shares=shares, n=independent(rows.weights, rows.units), name=name).plot(ax=ax)
 
     def plot(self, ax: Any = None, *, name: str | None = None, **kwargs: Any) -> CoverageDisplay:
-        """Draw on `ax`, new axes if None. kwargs : for matplotlib's `plot`."""
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+        name : str, default=None
+            What the rows are, for the legend; None takes that of the display.
+        **kwargs : dict
+            For matplotlib's `plot`.
+
+        Returns
+        -------
+        CoverageDisplay
+            The display itself.
+        """
         ax = axes(ax)
         low, high = share_band(self.levels, self.n)
         self.band_ = ax.fill_between(self.levels, low, high, color=GREY, alpha=0.25, label="95 % if calibrated")

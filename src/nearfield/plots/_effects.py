@@ -26,14 +26,23 @@ class PartialEffectDisplay:
 
     Parameters
     ----------
-    effect : from `nearfield.diagnostics.effects`; its bars are those of the noise-free function.
-    output : which of several outputs or classes is shown.
-    y_label : what is predicted.
+    effect : Effect
+        Values of the column, means, and error bars, which are those of the noise-free function.
+    output : int, default=0
+        Which of several outputs or classes is shown.
+    y_label : str, default="prediction"
+        What is predicted.
 
     Attributes
     ----------
-    ax_, figure_ : where it was drawn.
-    line_, band_ : mean and error bars; of levels `line_` has the bars, `band_` is None.
+    ax_ : matplotlib Axes
+        Where it was drawn.
+    figure_ : matplotlib Figure
+        The figure of these axes.
+    line_ : matplotlib Line2D or ErrorbarContainer
+        Means; of levels with their bars.
+    band_ : matplotlib artist or None
+        Error bars; None of levels.
     """
 
     def __init__(self, *, effect: Effect, output: int = 0, y_label: str = "prediction") -> None:
@@ -46,10 +55,29 @@ class PartialEffectDisplay:
         cls, estimator: Any, column: Any, X: Any = None, *, output: int | None = None, n_rows: int = _ROWS,
         points: int = 17, ax: Any = None,
     ) -> PartialEffectDisplay:  # fmt: skip
-        """Of a column, by its name or number, over up to `n_rows` rows of X, or of the training rows.
+        """Draw it of a column, over rows of X or of the training table.
 
-        output : which of several outputs, or of the classes, by default the last class. points : values of a column of
-        numbers.
+        Parameters
+        ----------
+        estimator : estimator
+            A fitted model.
+        column : str or int
+            Name or number of the column.
+        X : array-like or data frame of shape (n, d), default=None
+            Rows over which predictions are averaged; None takes training rows.
+        output : int, default=None
+            Which of several outputs, by default the first, or of the classes, by default the last.
+        n_rows : int, default=50
+            So many rows at most.
+        points : int, default=17
+            Values of a column of numbers.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+
+        Returns
+        -------
+        PartialEffectDisplay
+            The display, drawn.
         """
         check_is_fitted(estimator)
         encoder = estimator.encoder_
@@ -73,7 +101,20 @@ class PartialEffectDisplay:
         return cls(effect=found, output=int(chosen), y_label=label).plot(ax=ax)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> PartialEffectDisplay:
-        """Draw on `ax`, new axes if None. kwargs : for matplotlib's `plot`, of levels for `errorbar`."""
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+        **kwargs : dict
+            For matplotlib's `plot`, of levels for `errorbar`.
+
+        Returns
+        -------
+        PartialEffectDisplay
+            The display itself.
+        """
         ax, own = axes(ax), self.effect
         mean, low, high = (part[:, self.output] for part in (own.mean, own.low, own.high))
         if own.ordered:
@@ -94,14 +135,25 @@ class KCurveDisplay:
 
     Parameters
     ----------
-    ks, scores : (q,) numbers of neighbours and the score with each.
-    k : that of the model.
-    score : name of the score; less is better.
+    ks : ndarray of shape (q,)
+        Numbers of neighbours.
+    scores : ndarray of shape (q,)
+        The score with each.
+    k : int
+        That of the model.
+    score : str, default="crps"
+        Name of the score; less is better.
 
     Attributes
     ----------
-    ax_, figure_ : where it was drawn.
-    line_, chosen_ : the scores, and the line at the number in use.
+    ax_ : matplotlib Axes
+        Where it was drawn.
+    figure_ : matplotlib Figure
+        The figure of these axes.
+    line_ : matplotlib Line2D
+        The scores.
+    chosen_ : matplotlib Line2D
+        The line at the number in use.
     """
 
     def __init__(self, *, ks: np.ndarray, scores: np.ndarray, k: int, score: str = "crps") -> None:
@@ -114,10 +166,24 @@ class KCurveDisplay:
     def from_estimator(
         cls, estimator: Any, *, score: str | None = None, n_rows: int | None = None, ax: Any = None
     ) -> KCurveDisplay:
-        """Of a few hundred left-out training rows, or `n_rows`.
+        """Draw it of left-out training rows.
 
-        score : "rmse", "nll" or "crps" of numbers and counts, by default the last; "nll", "error" or "brier" of
-        classes, by default the first.
+        Parameters
+        ----------
+        estimator : estimator
+            A fitted model.
+        score : str, default=None
+            "rmse", "nll" or "crps" of numbers and counts, by default the last; "nll", "error" or "brier" of classes, by
+            default the first.
+        n_rows : int, default=None
+            How many rows are left out; None takes a few hundred.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+
+        Returns
+        -------
+        KCurveDisplay
+            The display, drawn.
         """
         check_is_fitted(estimator)
         found = scores_by_k(estimator, n_rows)
@@ -132,7 +198,20 @@ class KCurveDisplay:
         return cls(ks=np.array(list(found)), scores=values, k=used, score=chosen).plot(ax=ax)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> KCurveDisplay:
-        """Draw on `ax`, new axes if None. kwargs : for matplotlib's `plot`."""
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+        **kwargs : dict
+            For matplotlib's `plot`.
+
+        Returns
+        -------
+        KCurveDisplay
+            The display itself.
+        """
         ax = axes(ax)
         (self.line_,) = ax.plot(self.ks, self.scores, **{"color": BLUE, "marker": "o", "markersize": 4, **kwargs})
         self.chosen_ = ax.axvline(self.k, color=ORANGE, linestyle="--", linewidth=1, label=f"in use: {self.k}")

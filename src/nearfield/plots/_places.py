@@ -19,20 +19,29 @@ _FAR = 0.02  # support below which a map is empty
 
 
 class VariogramDisplay:
-    """Half of the mean squared difference of training rows by their distance, beside the model's own semivariogram.
+    """Half of the mean squared difference of training rows by their distance, beside the model's semivariogram.
 
     That of the model is for rows that differ in their place alone; where other columns matter, rows lie above it.
 
     Parameters
     ----------
-    variogram : from `nearfield.diagnostics.places`.
-    unit : of distances.
-    target : name of the target, whose squared units the semivariance has.
+    variogram : Variogram
+        Lags, semivariances and numbers of pairs of the rows, and the curve of the model.
+    unit : str, default=""
+        Unit of distances.
+    target : str, default="y"
+        Name of the target, whose squared units the semivariance has.
 
     Attributes
     ----------
-    ax_, figure_ : where it was drawn.
-    points_, line_ : of the rows, larger where there are more pairs; of the model.
+    ax_ : matplotlib Axes
+        Where it was drawn.
+    figure_ : matplotlib Figure
+        The figure of these axes.
+    points_ : matplotlib PathCollection
+        Semivariances of the rows, larger where there are more pairs.
+    line_ : matplotlib Line2D
+        The semivariogram of the model.
     """
 
     def __init__(self, *, variogram: Variogram, unit: str = "", target: str = "y") -> None:
@@ -44,14 +53,44 @@ class VariogramDisplay:
     def from_estimator(
         cls, estimator: Any, *, bins: int = 15, max_lag: float | None = None, ax: Any = None
     ) -> VariogramDisplay:
-        """Of a regression of one target with `coordinates=`, up to the distance `max_lag`."""
+        """Draw it of a regression of one target with `coordinates`.
+
+        Parameters
+        ----------
+        estimator : estimator
+            A fitted model.
+        bins : int, default=15
+            Number of distances at which rows are averaged.
+        max_lag : float, default=None
+            The largest distance; None is a third of the largest between training rows.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+
+        Returns
+        -------
+        VariogramDisplay
+            The display, drawn.
+        """
         check_is_fitted(estimator)
         found = variogram(estimator, bins, max_lag)
         unit = "degrees of a great circle" if estimator._chart.one_scale else "units of the coordinates"
         return cls(variogram=found, unit=unit, target=target_names(estimator)[0]).plot(ax=ax)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> VariogramDisplay:
-        """Draw on `ax`, new axes if None. kwargs : for matplotlib's `plot` of the model's line."""
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+        **kwargs : dict
+            For matplotlib's `plot`, of the model's line.
+
+        Returns
+        -------
+        VariogramDisplay
+            The display itself.
+        """
         ax, own = axes(ax), self.variogram
         sizes = 12 + 60 * np.sqrt(own.pairs / own.pairs.max())
         self.points_ = ax.scatter(own.lags, own.empirical, s=sizes, color=GREY, alpha=0.8, label="training rows")
@@ -70,16 +109,31 @@ class MapDisplay:
 
     Parameters
     ----------
-    what : "mean", "std", of the noise-free function, or "residual".
-    grid : of predictions, from `nearfield.diagnostics.places`; None for residuals.
-    points : (n, 2) places of left-out rows, and residual (n,); None for predictions.
-    columns, target : names.
-    aspect : how long a unit of the second column is drawn, relative to the first; None: as fits.
+    what : {"mean", "std", "residual"}
+        What is shown; standard deviations are those of the noise-free function.
+    columns : tuple of str
+        Names of the two columns.
+    target : str
+        Name of the target.
+    grid : Grid, default=None
+        Predictions on a grid; None for residuals.
+    points : ndarray of shape (n, 2), default=None
+        Places of left-out rows; None for predictions.
+    residual : ndarray of shape (n,), default=None
+        Their residuals.
+    aspect : float, default=None
+        How long a unit of the second column is drawn, relative to the first; None is as it fits.
 
     Attributes
     ----------
-    ax_, figure_ : where it was drawn.
-    image_ : the mesh, or the points; colorbar_ : what its colours mean.
+    ax_ : matplotlib Axes
+        Where it was drawn.
+    figure_ : matplotlib Figure
+        The figure of these axes.
+    image_ : matplotlib QuadMesh or PathCollection
+        The mesh, or the points.
+    colorbar_ : matplotlib Colorbar
+        What its colours mean.
     """
 
     def __init__(
@@ -98,10 +152,26 @@ class MapDisplay:
     def from_estimator(
         cls, estimator: Any, what: str = "mean", *, size: int | None = None, output: int | None = None, ax: Any = None
     ) -> MapDisplay:
-        """Of a model with coordinates, or with two columns of numbers alone; other columns at their medians.
+        """Draw it of a model with `coordinates`, or with two columns of numbers alone; others are at their medians.
 
-        what : "mean": the prediction, of classes the probability of class number `output`, by default the last; "std";
-        or "residual": of left-out rows, numbers and counts. size : cells along each side.
+        Parameters
+        ----------
+        estimator : estimator
+            A fitted model.
+        what : {"mean", "std", "residual"}, default="mean"
+            The prediction, of classes the probability of one; its standard deviation; or residuals of left-out rows, of
+            numbers and counts.
+        size : int, default=None
+            Cells along each side.
+        output : int, default=None
+            Number of the class, by default the last.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+
+        Returns
+        -------
+        MapDisplay
+            The display, drawn.
         """
         check_is_fitted(estimator)
         check_choice("what", what, WHAT)
@@ -122,7 +192,20 @@ class MapDisplay:
         ).plot(ax=ax)  # fmt: skip
 
     def plot(self, ax: Any = None, **kwargs: Any) -> MapDisplay:
-        """Draw on `ax`, new axes if None. kwargs : for matplotlib's `pcolormesh`, of residuals for `scatter`."""
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+        **kwargs : dict
+            For matplotlib's `pcolormesh`, of residuals for `scatter`.
+
+        Returns
+        -------
+        MapDisplay
+            The display itself.
+        """
         ax = axes(ax)
         if self.grid is not None:
             values = self.grid.mean if self.what == "mean" else self.grid.std

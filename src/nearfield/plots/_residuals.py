@@ -21,15 +21,31 @@ class LeftOutResidualDisplay:
 
     Parameters
     ----------
-    x, residual : (n,) what they are drawn over, and the residuals, in the units of the target.
-    bins : from `nearfield.diagnostics.residuals`: centre, mean residual and its standard error in each bin.
-    x_label, name : what x is, and what the rows are.
-    ticks : where x numbers the levels of a column, their names.
+    x : ndarray of shape (n,)
+        What they are drawn over.
+    residual : ndarray of shape (n,)
+        The residuals, in the units of the target.
+    bins : list of dict
+        Centre, mean residual and its standard error in each bin.
+    x_label : str, default="prediction"
+        What x is.
+    name : str, default=None
+        What the rows are.
+    ticks : dict of int to str, default=None
+        Where x numbers the levels of a column, their names.
 
     Attributes
     ----------
-    ax_, figure_ : where it was drawn.
-    points_, means_, zero_ : the residuals, their means with 95 % bars, and the line at zero.
+    ax_ : matplotlib Axes
+        Where it was drawn.
+    figure_ : matplotlib Figure
+        The figure of these axes.
+    points_ : matplotlib PathCollection
+        The residuals.
+    means_ : matplotlib ErrorbarContainer
+        Their means with 95 % bars.
+    zero_ : matplotlib Line2D
+        The line at zero.
     """
 
     def __init__(
@@ -48,10 +64,31 @@ class LeftOutResidualDisplay:
         cls, estimator: Any, X: Any = None, y: Any = None, *, column: Any = None, target: int | str = 0,
         name: str | None = None, ax: Any = None, **given: Any,
     ) -> LeftOutResidualDisplay:  # fmt: skip
-        """Of left-out training rows, or of test rows X with targets y.
+        """Draw it of left-out training rows, or of test rows.
 
-        column : None, over the prediction; or the name or number of a column. target : number or name of the output to
-        show. given : `exposure` or `trials` of counts.
+        Parameters
+        ----------
+        estimator : estimator
+            A fitted model.
+        X : array-like or data frame of shape (n, d), default=None
+            Test rows; without them left-out training rows are shown.
+        y : array-like, default=None
+            Targets of the test rows.
+        column : str or int, default=None
+            Name or number of the column over which residuals are drawn; None draws them over the prediction.
+        target : int or str, default=0
+            Number or name of the output to show.
+        name : str, default=None
+            What the rows are, for the legend; None says it by itself.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+        **given : array-like
+            `exposure` or `trials` of the test rows, of counts.
+
+        Returns
+        -------
+        LeftOutResidualDisplay
+            The display, drawn.
         """
         evaluated = shown_rows(estimator, X, y, given)
         told, rows = one_target(evaluated, target, "LeftOutResidualDisplay")
@@ -73,7 +110,30 @@ class LeftOutResidualDisplay:
         cls, y_true: Any, dist: Any, *, x: Any = None, x_label: str | None = None, sample_weight: Any = None,
         name: str | None = None, ax: Any = None,
     ) -> LeftOutResidualDisplay:  # fmt: skip
-        """Of targets y_true (n,) and what `predict_dist` gave for them, over x (n,), by default the prediction."""
+        """Draw it of targets and what `predict_dist` gave for them.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n,)
+            Observed targets.
+        dist : distribution
+            What `predict_dist` gave for these rows.
+        x : array-like of shape (n,), default=None
+            What residuals are drawn over; None is the prediction.
+        x_label : str, default=None
+            What x is.
+        sample_weight : array-like of shape (n,), default=None
+            How much each row counts.
+        name : str, default=None
+            What the rows are, for the legend; None says it by itself.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+
+        Returns
+        -------
+        LeftOutResidualDisplay
+            The display, drawn.
+        """
         rows = Predicted.of(y_true, dist, sample_weight)
         over = rows.mean if x is None else np.asarray(x, dtype=np.float64)
         if over.shape != rows.y.shape:
@@ -97,7 +157,22 @@ class LeftOutResidualDisplay:
         return made.plot(ax=ax)
 
     def plot(self, ax: Any = None, *, name: str | None = None, **kwargs: Any) -> LeftOutResidualDisplay:
-        """Draw on `ax`, new axes if None. kwargs : for matplotlib's `scatter`."""
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+        name : str, default=None
+            What the rows are, for the legend; None takes that of the display.
+        **kwargs : dict
+            For matplotlib's `scatter`.
+
+        Returns
+        -------
+        LeftOutResidualDisplay
+            The display itself.
+        """
         ax, label = axes(ax), self.name if name is None else name
         some = slice(None, None, -(-len(self.x) // _MOST_POINTS))
         style = {"s": 6, "alpha": 0.35, "color": BLUE, "linewidths": 0, **kwargs}
