@@ -140,7 +140,7 @@ def _timed(owner: type, name: str) -> list[float]:
 
 def formula(rows: int, d: int, in_memory: bool) -> float:
     """MB, as docs/guide/scale.md has it; in memory X and y themselves are not counted."""
-    each = 75 + (3 * 4 * d if in_memory else 0)
+    each = 75 + 12 * d if in_memory else 24 + 2 * d
     return _FIXED + rows * each / 2**20
 
 

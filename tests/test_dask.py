@@ -260,13 +260,42 @@ def test_no_workers_are_an_error_and_no_hang(brief_training, monkeypatch):
             _cluster.Cluster.of(own).result(future)
 
 
-# --- bad input -------------------------------------------------------------------------------------------------------
+# --- partitions as they come -----------------------------------------------------------------------------------------
 
 
 def frame_of(*parts):
     """A data frame whose partitions are these, whatever its own description says."""
     meta = parts[0].iloc[:0]
     return dd.from_map(lambda part: part, list(parts), meta=meta, enforce_metadata=False)
+
+
+def made_of(*parts):
+    """An array whose partitions are these, though it says that all are like the first."""
+    shape = parts[0].shape
+    return da.concatenate([da.from_delayed(dask.delayed(part), shape, dtype=parts[0].dtype) for part in parts])
+
+
+def test_empty_partitions_and_unknown_lengths_are_no_matter(client, scattered, brief_training):
+    """Chunks of NaN rows, as of data frames that became arrays, some of them without any; divisions are not known."""
+    X, y = table(400)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    local = nearfield.GPRegressor(random_state=0, k=16).fit(X, y)
+    unknown = frame_of(frame[:0], frame[:150], frame[150:150], frame[150:]).to_dask_array()
+    assert np.isnan(unknown.shape[0])
+    targets = da.concatenate([da.from_array(y[:99]), da.from_array(y[:0]), da.from_array(y[99:])])
+    model = on_dask.GPRegressor(random_state=0, k=16).fit(unknown, targets)
+    same(model.predict(unknown, return_std=True), local.predict(X, return_std=True))
+    known = da.concatenate([da.from_array(X[:0]), da.from_array(X[:150]), da.from_array(X[150:])])
+    split = known.rechunk({1: 2})
+    same(on_dask.GPRegressor(random_state=0, k=16).fit(split, y).predict(known), local.predict(X))
+    same(model.predict(known[:0]), local.predict(X)[:0])
+    with pytest.raises(ValueError, match="noise_variance is in memory, and X has partitions of unknown length"):
+        model.predict(unknown, noise_variance=np.ones(400))
+    with pytest.raises(ValueError, match="noise_variance has 2 partitions, and X has 4"):
+        model.predict(unknown, noise_variance=da.ones(400, chunks=200))
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
 
 
 GOOD = pd.DataFrame({"a": np.arange(30.0), "b": np.arange(30.0) ** 2})
@@ -284,10 +313,27 @@ GOOD = pd.DataFrame({"a": np.arange(30.0), "b": np.arange(30.0) ** 2})
         ),
         (frame_of(GOOD.iloc[:0], GOOD.iloc[:0]), "no rows in any"),
         (da.ones((60, 2), chunks=(20, 2), dtype=bool), "type bool"),
+        (made_of(np.ones((30, 2)), np.ones((30, 3))), "partition 1 of X has the columns .*; others have"),
+        (made_of(np.ones((30, 2)), np.ones((30, 1))), "partition 1 of X lacks the column"),
+        (made_of(np.ones((30, 2)), np.ones((30, 2), np.float32)), "partition 1 of X is of type float32"),
+        (made_of(np.ones((30, 2)), np.ones(30)), "a partition of X has shape .30,."),
         (da.ones((60, 2, 2)), "3 dimensions"),
         (da.concatenate([da.ones((30, 2)), da.ones((29, 2))]), "y has 60 rows, and X has 59"),
     ],
-    ids=["columns", "types", "text", "infinite", "empty", "bool", "dimensions", "lengths"],
+    ids=[
+        "columns",
+        "types",
+        "text",
+        "infinite",
+        "empty",
+        "bool",
+        "more columns",
+        "fewer columns",
+        "precision",
+        "shape",
+        "dimensions",
+        "lengths",
+    ],
 )
 def test_bad_partitions_are_told_before_training(client, X, message):
     with pytest.raises((TableError, ValueError), match=message):
@@ -389,6 +435,29 @@ def test_the_command_line_fits_on_a_cluster(client, brief_training, csv, tmp_pat
     frame = pd.read_csv(csv).drop(columns="y")
     np.testing.assert_array_equal(models[0].predict(frame), models[1].predict(frame))
     assert nothing_left(client)
+
+
+def test_workers_read_a_folder_of_parquet_files(client, brief_training, tmp_path, capsys, monkeypatch):
+    from nearfield.cli import main
+
+    X, y = table(400)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=np.where(np.arange(400) % 50 == 0, np.nan, y))
+    (tmp_path / "parts").mkdir()
+    for number, rows in enumerate((frame[:150], frame[150:150], frame[150:])):
+        rows.to_parquet(tmp_path / "parts" / f"{number}.parquet")
+    fit = ["fit", str(tmp_path / "parts"), "--target", "y", "--k", "16"]
+    assert main([*fit, "--out", str(tmp_path / "local.nearfield"), "--quiet"]) == 0
+    remote = [*fit, "--out", str(tmp_path / "remote.nearfield"), "--dask", client.scheduler.address]
+    assert main(remote) == 0
+    assert "392 rows, 3 columns as 3 features" in capsys.readouterr().out
+    models = [nearfield.GPRegressor.load(tmp_path / f"{name}.nearfield") for name in ("local", "remote")]
+    np.testing.assert_array_equal(models[0].predict(frame[["a", "b", "c"]]), models[1].predict(frame[["a", "b", "c"]]))
+    assert nothing_left(client)
+    assert main([*remote, "--cache", str(tmp_path / "cache")]) == 2
+    assert "--cache is for fits of this machine" in capsys.readouterr().err
+    monkeypatch.setattr(distributed.Client, "run", lambda self, task, path: {"tcp://1": True, "tcp://2": False})
+    assert main(remote) == 2
+    assert "1 of 2 workers, such as tcp://2, do not have" in capsys.readouterr().err
 
 
 def test_the_command_line_names_a_scheduler_that_is_not_there(monkeypatch, csv, tmp_path, capsys):

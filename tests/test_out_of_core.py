@@ -165,6 +165,40 @@ def test_a_cache_that_is_full_or_cannot_be_written_to(tmp_path, monkeypatch):
         quick(cache=tmp_path / "cache").fit(folder, "height")
     assert caught.value.errno == errno.ENOSPC
     assert os.listdir(tmp_path / "cache") == []
+    monkeypatch.undo()
+
+    taken = []
+
+    def full_later(descriptor, start, size):
+        taken.append(size)
+        if len(taken) == failing:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(storage.os, "posix_fallocate", full_later, raising=False)
+    for failing in (1, 2):  # of the two files that have a name
+        taken.clear()
+        with pytest.raises(OSError, match="No space left") as caught:
+            quick(cache=tmp_path / "cache").fit(folder, "height")
+        assert len(taken) == failing
+        assert os.listdir(tmp_path / "cache") == []
+
+    def forbidden(*given, **named):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(storage.tempfile, "TemporaryFile", forbidden)
+    with pytest.raises(OSError, match="cannot be written to") as caught:
+        quick(cache=tmp_path / "cache").fit(folder, "height")
+    assert caught.value.errno == errno.EACCES
+
+
+def test_files_without_rows_and_other_orders_of_columns_are_no_matter(tmp_path, brief_training):
+    X, y = table()
+    folder = written(tmp_path / "parts", X, y)
+    pq.write_table(pa.table({"x0": pa.array([], pa.string()), "other": pa.array([], pa.null())}), folder / "a.parquet")
+    last = folder / "part-2.parquet"
+    pq.write_table(pq.read_table(last).select(["height", "x2", "x0", "x1"]), last)
+    expected = quick().fit(X, y).predict(X[:20])
+    np.testing.assert_array_equal(quick().fit(folder, "height").predict(X[:20]), expected)
 
 
 def test_arrays_have_the_room_that_they_ask_for(tmp_path):

@@ -201,7 +201,7 @@ def fit(
         others |= {"--time": time, "--noise-variance": noise_variance, "--drop": drop, "--sep": sep}
         others |= {"--decimal": decimal, "--encoding": encoding, "--na": na, "--dates": dates}
         settings = {**shared, "predictive": predictive, "cache": cache}
-        fit_files(table, target, out, task, likelihood, settings, others, quiet)
+        fit_files(table, target, out, task, likelihood, settings, others, quiet, dask)
         return
     rows = read_table(table, dialect, Bars(shared["verbose"]))
     total, places = rows.num_rows, None

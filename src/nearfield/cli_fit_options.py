@@ -197,7 +197,8 @@ Dask = Annotated[
     str | None,
     typer.Option(
         "--dask",
-        help="Scheduler of a Dask cluster whose workers search the rows; the model is the same. Needs the extra dask.",
+        help="Scheduler of a Dask cluster whose workers search the rows, and read the files of a folder; the model is "
+        "the same. Needs the extra dask.",
         metavar="tcp://HOST:PORT",
     ),
 ]

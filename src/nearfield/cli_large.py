@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfield.cli_arguments import UserError, parse_task, user_errors
+from nearfield.cli_cluster import fit_where_files_are
 
 
 def is_large(table: Path, cache: Path | None) -> bool:
@@ -25,8 +26,12 @@ def fit_files(
     settings: Mapping[str, Any],
     others: Mapping[str, Any],
     quiet: bool,
+    dask: str | None = None,
 ) -> None:
-    """Fit the file or folder and write the model. others: options that only tables in memory have, by name."""
+    """Fit the file or folder and write the model. others: options that only tables in memory have, by name.
+
+    dask: the scheduler of a cluster whose workers read the files.
+    """
     from nearfield import TrainingRowsWarning
     from nearfield.cli_table_report import column_lines, ending
     from nearfield.estimators import ESTIMATORS
@@ -47,9 +52,14 @@ def fit_files(
     chosen = {name: value for name, value in settings.items() if value is not None}
     if own.kind != "label":
         chosen["likelihood"] = own.name
+    if dask is not None and "cache" in chosen:
+        raise UserError("--cache is for fits of this machine: leave it out, with --dask the rows are held by workers.")
     with user_errors():
-        model = ESTIMATORS[own.estimator](**chosen)
-        model.fit(table, target[0])
+        if dask is None:
+            model = ESTIMATORS[own.estimator](**chosen)
+            model.fit(table, target[0])
+        else:
+            model = fit_where_files_are(dask, own.estimator, chosen, table, target[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TrainingRowsWarning)  # said below
         model.save(out)

@@ -18,6 +18,7 @@ import numpy as np
 
 from nearfield.families import Family, Observed
 from nearfield.neighbours import find_equal_rows
+from nearfield.numbering import numbers
 from nearfield.rows import equal_rows
 
 TOLD = 0.03
@@ -54,9 +55,12 @@ class Copies:
     def of(cls, family: Family, inputs: np.ndarray, observed: Observed, *labels: np.ndarray | None) -> Copies:
         """Those among inputs (n, d) with what was observed there, and labels (n,) of groups and times, if any."""
         parts = [*observed.values(), *(part for part in labels if part is not None)]
-        row = equal_rows(inputs, parts).labels
+        first, row = equal_rows(inputs, parts)
+        alone = cls(numbers(len(row)), np.broadcast_to(1, len(row)))
+        if len(first) == len(row):
+            return alone
         found = cls(row, np.bincount(row))
-        return found if not family.repeats or found._unlike(inputs) else cls(np.arange(len(row)), np.ones_like(row))
+        return found if not family.repeats or found._unlike(inputs) else alone
 
     def _unlike(self, inputs: np.ndarray) -> bool:
         """Whether no input was observed in two ways, though there are many."""
@@ -81,6 +85,8 @@ class Copies:
 
         The first rows are kept, in the order in which they come.
         """
+        if len(self.times) == len(self.row):
+            return None
         times = np.ones_like(self.times) if once else self.times // self.common
         if (times == self.times).all():
             return None

@@ -28,13 +28,13 @@ from nearfield.kernels import find_kernel
 from nearfield.leaving import ALONE, LeftOut
 from nearfield.means import find_mean
 from nearfield.model import Model
-from nearfield.neighbours import order_key
 from nearfield.neighbours.copies import copied_share
+from nearfield.numbering import numbers
 from nearfield.objectives import OBJECTIVES, ranks
 from nearfield.prediction import Predictor
 from nearfield.progress import Bars
 from nearfield.rotation import learned_axes
-from nearfield.rows import Joined, Rows, values_of
+from nearfield.rows import Joined, Rows, value_keys
 from nearfield.scaling import Scaling
 from nearfield.storage import Make
 from nearfield.summary import Summary
@@ -264,8 +264,8 @@ class _Learner:
         on_globe: bool = False,
     ) -> None:
         self.rows, self.settings, self.watch, self.unit, self.on_globe = rows, settings, watch, unit, on_globe
-        self.sound = np.arange(len(rows.observations))
-        if doubted is not None and not doubted.all():
+        self.sound, self.all_sound = numbers(len(rows.observations)), doubted is None or bool(doubted.all())
+        if doubted is not None and not self.all_sound:
             self.sound = np.flatnonzero(~doubted[rows.observations.row])
         self.bars = Bars(watch.verbose)
         self.checkpoint: Checkpoint | None = None
@@ -279,7 +279,8 @@ class _Learner:
             self.checkpoint = Checkpoint(self.watch.checkpoint, _fingerprint(family, self.rows, self.settings))
             self.seed = self.checkpoint.seed(self.watch.asked_seed, self.watch.drawn_seed)
         self.rng = np.random.default_rng(self.seed)
-        sample, counted = _sample(self.rng, self.rows.observations.weights[self.sound])
+        weights = self.rows.observations.weights
+        sample, counted = _sample(self.rng, weights if self.all_sound else weights[self.sound])
         seeing = self.rows.seeing(self.sound[sample])
         self.sample = self.sound[sample[seeing]], counted[seeing]
         learned = self._mixed(family) if self.settings.structure == "mixed" else self._one(family, self._alone(family))
@@ -433,7 +434,9 @@ def _warps(rows: Rows, warp: bool | tuple[int, ...]) -> Warps:
     allowed = np.full(rows.inputs.shape[1], warp is True)
     if not isinstance(warp, bool):
         allowed[list(warp)] = True
-    weights = np.bincount(rows.observations.row, rows.observations.weights, len(rows))
+    own = rows.observations
+    alone = own.row is numbers(len(rows))  # one a row, in their order
+    weights = own.weights if alone else np.bincount(own.row, own.weights, len(rows))
     return Warps.of(rows.inputs, weights, allowed)
 
 
@@ -559,7 +562,7 @@ def _warn_of_copies(sweeper: Sweeper) -> None:
     """Say it if most rows have near copies, from which they are predicted when left out."""
     rows = sweeper.rows
     which = np.arange(0, len(rows), -(-len(rows) // _COPIED_ROWS))
-    values = order_key(values_of(sweeper.model.family, rows.observed))
+    values = value_keys(sweeper.model.family, rows.observed)
     share, alike = copied_share(sweeper.index, sweeper.scaled(which), which, values)
     if share > _MOST_COPIED or alike > _MOST_ALIKE:
         warnings.warn(

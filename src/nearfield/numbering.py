@@ -10,10 +10,14 @@ from nearfield._compiled import compiled
 
 
 def numbers(n: int) -> np.ndarray:
-    """0 to n - 1: the same array for everybody who needs it at a time. Nobody writes to it."""
+    """0 to n - 1: the same array for everybody who needs it at a time. Nobody writes to it.
+
+    Those of n + 1 take no memory beside those of n, which are a part of them.
+    """
     found = _numbers.get(n)
     if found is None:
-        found = _numbers[n] = np.arange(n)
+        longer = getattr(_numbers.get(n - 1), "base", None)
+        found = _numbers[n] = np.arange(n + 1)[:n] if longer is None else longer
     return found
 
 

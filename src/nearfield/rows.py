@@ -18,6 +18,7 @@ from nearfield.neighbours import (
     Boxes,
     Hidden,
     SearchedRows,
+    all_differ,
     as_they_are,
     equal_in_columns,
     find_equal_rows,
@@ -343,10 +344,18 @@ def values_of(family: Family, observed: Observed) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
-class Equal(NamedTuple):
-    """Hashes (n,) of rows, the first row (m,) of each kind, in their order, and the number (n,) of each row's kind."""
+def value_keys(family: Family, observed: Observed) -> np.ndarray:
+    """A 64-bit number (n,) for each of the observations, by `values_of`; block by block."""
+    n = len(family.weight(observed))
+    found = np.empty(n, dtype=np.uint64)
+    for block in (slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)):
+        found[block] = order_key(values_of(family, {name: values[block] for name, values in observed.items()}))
+    return found
 
-    hashes: np.ndarray
+
+class Equal(NamedTuple):
+    """The first row (m,) of each kind, in their order, and the number (n,) of each row's kind."""
+
     first: np.ndarray
     labels: np.ndarray
 
@@ -357,23 +366,28 @@ def equal_rows(inputs: np.ndarray, parts: Sequence[np.ndarray]) -> Equal:
     Inputs and key are put together only if some have.
     """
     n = len(inputs)
+    if all_differ(_hashes(inputs, parts)):
+        return Equal(numbers(n), numbers(n))
+    key = _key(parts, slice(None))
+    if isinstance(inputs, TableElsewhere):
+        columns = (part[:, e] for part in (inputs, key) for e in range(part.shape[1]))
+        found = equal_in_columns(_hashes(inputs, parts), columns)
+    else:
+        found = find_equal_rows(np.concatenate([inputs, key], axis=1))
+    labels = np.empty(n, dtype=np.int64)
+    labels[found.members] = np.repeat(np.arange(len(found)), np.diff(found.starts))
+    return Equal(found.first, labels)
+
+
+def _hashes(inputs: np.ndarray, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """A 64-bit number (n,) for the inputs (n, d) and the key of each row."""
+    n = len(inputs)
     hashes = np.empty(n, dtype=np.uint64)
     own = order_key(inputs) if isinstance(inputs, TableElsewhere) else None
     for block in (slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)):
         pair = order_key(inputs[block]) if own is None else own[block], order_key(_key(parts, block))
         hashes[block] = order_key(np.stack([_number(part) for part in pair], axis=1))
-    ordered = np.sort(hashes)
-    if not (ordered[1:] == ordered[:-1]).any():
-        return Equal(hashes, numbers(n), numbers(n))
-    del ordered
-    key = _key(parts, slice(None))
-    if isinstance(inputs, TableElsewhere):
-        found = equal_in_columns(hashes, (part[:, e] for part in (inputs, key) for e in range(part.shape[1])))
-    else:
-        found = find_equal_rows(np.concatenate([inputs, key], axis=1))
-    labels = np.empty(n, dtype=np.int64)
-    labels[found.members] = np.repeat(np.arange(len(found)), np.diff(found.starts))
-    return Equal(hashes, found.first, labels)
+    return hashes
 
 
 def _key(parts: Sequence[np.ndarray], block: slice) -> np.ndarray:
@@ -399,8 +413,8 @@ def join_equal(
     """
     told = [values for name, values in observed.items() if name not in family.additive]
     told = told or [np.broadcast_to(0.0, len(inputs))]
-    equal = equal_rows(inputs, [*told, *(labels for labels in (groups, times) if labels is not None)])
-    first, row = equal.first, equal.labels
+    key = [*told, *(labels for labels in (groups, times) if labels is not None)]
+    first, row = equal_rows(inputs, key)
     if len(first) == len(inputs) and not ordered and (family.weight(observed) == 1).all():
         return Joined(inputs, _compact(observed), groups, row, times)
     summed = {name: values[first] for name, values in observed.items()}
@@ -411,7 +425,7 @@ def join_equal(
     labels, times = (None if part is None else part[first] for part in (groups, times))
     if not ordered and (family.weight(summed) == 1).all():
         return Joined(_some(inputs, first), _compact(summed), labels, row, times)
-    order = np.argsort(equal.hashes[first], kind="stable")
+    order = np.argsort(_hashes(inputs, key)[first], kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     turned = {name: values[order] for name, values in summed.items()}

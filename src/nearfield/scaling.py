@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ class Scaling:
         grow with their number.
         """
         if values.ndim == 2:
-            parts = [cls.of(column, weights, if_constant) for column in columns_of(values)]
+            parts = [cls.of(column_of(values, e), weights, if_constant) for e in range(values.shape[1])]
             return cls(np.array([part.centre for part in parts]), np.array([part.scale for part in parts]))
         low, high = values.min(axis=0), values.max(axis=0)
         span = high / 2 - low / 2  # halves first: the difference of two huge numbers may overflow
@@ -59,6 +59,14 @@ class Scaling:
 
     def apply(self, values: np.ndarray) -> np.ndarray:
         """Standardised values; beyond FAR they grow with their logarithm, so that squared distances do not overflow."""
+        if np.ndim(values) == 0 or len(values) <= _BLOCK:
+            return self._applied(values)
+        whole = np.empty_like(values, dtype=np.float64)  # block by block: of many rows no second array is made
+        for start in range(0, len(values), _BLOCK):
+            whole[start : start + _BLOCK] = self._applied(values[start : start + _BLOCK])
+        return whole
+
+    def _applied(self, values: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
             found: np.ndarray = (values - self.centre) / self.scale
             return found if np.abs(found).max(initial=0.0) <= FAR else self._in_reach(values, found)
@@ -102,10 +110,9 @@ def _mean(values: Callable[[slice], np.ndarray], weights: np.ndarray) -> float:
     return float(np.sum([total for total, _ in totals]) / np.sum([weight for _, weight in totals]))
 
 
-def columns_of(values: np.ndarray) -> Iterator[np.ndarray]:
-    """The columns (n,) of values (n, d), as float64, one after the other."""
-    for e in range(values.shape[1]):
-        yield np.ascontiguousarray(values[:, e], dtype=np.float64)
+def column_of(values: np.ndarray, e: int) -> np.ndarray:
+    """A column (n,) of values (n, d), as float64."""
+    return np.ascontiguousarray(values[:, e], dtype=np.float64)
 
 
 def _median(values: np.ndarray, weights: np.ndarray) -> float:

@@ -12,7 +12,8 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,22 @@ class Storage:
         """The array of that name; fresh: a new one, in place of what was there."""
         if self.temporary:
             return self(shape, dtype)
-        with open(os.path.join(self.folder, name), "wb+" if fresh else "rb+") as file:
-            return self._mapped(file, shape, np.dtype(dtype), fresh)
+        try:
+            with open(self._path(name), "wb+" if fresh else "rb+") as file:
+                return self._mapped(file, shape, np.dtype(dtype), fresh)
+        except OSError:
+            if fresh:  # such as for lack of room
+                self.drop(name)
+            raise
+
+    def drop(self, *names: str) -> None:
+        """Remove the arrays of these names, if they are there."""
+        for name in () if self.temporary else names:
+            with suppress(FileNotFoundError):
+                os.remove(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
 
     def require(self, size: int) -> None:
         """Raise OSError if fewer bytes are free."""
@@ -82,6 +97,18 @@ class Storage:
 
     def __reduce__(self) -> Any:
         return _in_memory, ()  # a model that is sent elsewhere has its arrays in memory there
+
+
+def moved(arrays: Mapping[str, np.ndarray], make: Make) -> Mapping[str, np.ndarray]:
+    """The same arrays as files, if that is where large arrays come from; but for those that are one number for all."""
+    if not isinstance(make, Storage):
+        return arrays
+    found = dict(arrays)
+    for name, values in arrays.items():
+        if 0 not in values.strides:
+            found[name] = make(values.shape, values.dtype)
+            found[name][...] = values
+    return found
 
 
 def beside(array: np.ndarray) -> Make:

@@ -33,7 +33,7 @@ from nearfield.table import require_columns
 _LEARNED_ROWS = 1_000_000  # that tell what becomes of columns
 _BLOCK_ROWS = 2**17  # at a time
 _NOTED = 64  # blocks after which it is noted how far the reading is
-_WORK = 3  # times the table: it, its rows in boxes, and these once more while they are cut
+_WORK = 3  # times the table: it, its rows in boxes, and these once more while they are cut; and some numbers a row
 _PROGRESS = "progress.json"
 
 
@@ -69,7 +69,7 @@ def streamed(
     verbose: bool | None = None,
 ) -> Streamed:
     """Read the file or folder. target: the name of its column. cache: a folder that is kept; None: one that is not."""
-    files = _Files(path)
+    files = Files(path)
     if not isinstance(target, str):
         raise TypeError(f"y is {target!r}: of a table in files the target is the name of its column.")
     files.check(target)
@@ -78,7 +78,7 @@ def streamed(
 
 def target_type(path: str | os.PathLike[str], target: str) -> Any:
     """The type of a column of numbers."""
-    files = _Files(path)
+    files = Files(path)
     files.check(target)
     return files.schema.field(target).type
 
@@ -89,7 +89,7 @@ class NamedTarget(np.ndarray):
     name: str | None = None
 
 
-class _Files:
+class Files:
     """Parquet files that are one table."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -106,20 +106,25 @@ class _Files:
 
     def _described(self) -> tuple[Any, int]:
         """The columns, which all files share, and how many rows there are."""
-        schema, rows = None, 0
-        for path in self.paths:
+        schema, first, rows = None, "", 0
+        every, self.paths = self.paths, []
+        for path in every:
             try:
                 found = parquet.ParquetFile(path)
             except Exception as error:
                 raise TableError(f"{path} is not a Parquet file ({error}).") from error
+            if found.metadata.num_rows == 0:  # whatever it says of its columns
+                continue
             own, rows = found.schema_arrow, rows + found.metadata.num_rows
-            schema = own if schema is None else schema
+            if schema is None:
+                schema, first = own, path
+            self.paths.append(path)
             for name in {*schema.names, *own.names}:
                 types = [some.field(name).type if name in some.names else "no such column" for some in (schema, own)]
                 if types[0] != types[1]:
                     raise TableError(
-                        f"The files of a folder must have the same columns: {name!r} is {types[0]} in {self.paths[0]} "
-                        f"and {types[1]} in {path}."
+                        f"The files of a folder must have the same columns: {name!r} is {types[0]} in {first} and "
+                        f"{types[1]} in {path}."
                     )
         if rows == 0:
             raise TableError(f"{self.path} has no rows.")
@@ -166,7 +171,7 @@ class _Files:
 class _Reading:
     """A table on its way into the cache folder."""
 
-    def __init__(self, files: _Files, target: str, storage: Storage, categorical: Any, verbose: bool | None) -> None:
+    def __init__(self, files: Files, target: str, storage: Storage, categorical: Any, verbose: bool | None) -> None:
         self._files, self._target, self._storage = files, target, storage
         self._categorical, self._verbose = categorical, verbose
         self._names = [name for name in files.schema.names if name != target]
@@ -179,10 +184,14 @@ class _Reading:
         asked = [self._files.fingerprint(), self._target, encoder.to_json(), dtype.name]
         done, kept = self._noted(json.loads(json.dumps(asked)))
         if done == 0:
-            self._storage.require(n * (_WORK * m * dtype.itemsize + 8 + 16))
+            self._storage.require(n * (_WORK * m * dtype.itemsize + m + 32))
         features = self._storage.named("features", (n, m), dtype, fresh=done == 0)
         whole = not pa.types.is_floating(self._files.schema.field(self._target).type)
-        y = self._storage.named("target", (n,), np.int64 if whole else np.float64, fresh=done == 0)
+        try:
+            y = self._storage.named("target", (n,), np.int64 if whole else np.float64, fresh=done == 0)
+        except OSError:
+            self._storage.drop(*(["features"] if done == 0 else []))
+            raise
         with Bars(self._verbose).bar("reading", n, "rows", initial=done) as bar:
             for number, block in enumerate(self._files.blocks([*self._names, self._target], done), 1):
                 kept += self._write(block, encoder, features[kept:], y[kept:], done)

@@ -29,7 +29,6 @@ import numpy as np
 from nearfield.elsewhere import TableElsewhere
 from nearfield.families import Family, Observed
 from nearfield.rows import Joined
-from nearfield.scaling import columns_of
 
 GAP = 1000.0  # between deviations
 TAIL = 10.0  # indices of the tail
@@ -117,7 +116,7 @@ def told_noise(known: np.ndarray) -> np.ndarray:
 def tame(values: np.ndarray, weights: np.ndarray) -> Tamed:
     """Columns (n, d), NaN where missing, of rows that count so much (n,), without wild values; the same if there are
     none."""
-    found = {e: _edges(column, weights) for e, column in enumerate(columns_of(values))}
+    found = {e: _edges(values[:, e], weights) for e in range(values.shape[1])}
     edges = {e: pair for e, pair in found.items() if pair is not None}
     if not edges:
         return Tamed(values, None)
@@ -135,20 +134,27 @@ def tame(values: np.ndarray, weights: np.ndarray) -> Tamed:
 
 def _edges(column: np.ndarray, weights: np.ndarray) -> tuple[float, float] | None:
     """The least and the largest value of a column (n,) that are not wild; None where none is."""
-    there = ~np.isnan(column)
+    deviation = np.array(column, dtype=np.float64)
+    there = ~np.isnan(deviation)
     if not there.all():
-        column, weights = column[there], weights[there]
-    n = len(column)
+        column, weights, deviation = column[there], weights[there], deviation[there]
+    del there
+    n = len(deviation)
     if n <= _FEWEST:
         return None
-    deviation = column / 2  # halves: the difference of huge numbers may overflow
-    deviation -= np.median(deviation)
+    deviation /= 2  # halves: the difference of huge numbers may overflow
+    centre = np.median(deviation, overwrite_input=True)  # in any order from now on: no second array is made
+    deviation -= centre
     np.abs(deviation, out=deviation)
     largest = _largest(deviation, 1 + max(1, int(_SHARE * n)))
     with np.errstate(divide="ignore", invalid="ignore"):
         gaps = np.diff(np.log(largest))
     heaviest = max(_SHARE, 2 / n) * weights.sum()
-    for i in np.flatnonzero((gaps > math.log(GAP)) & (largest[:-1] > 0)).tolist():
+    some = np.flatnonzero((gaps > math.log(GAP)) & (largest[:-1] > 0)).tolist()
+    if some:
+        column = np.asarray(column, dtype=np.float64)
+        deviation = np.abs(column / 2 - centre)
+    for i in some:
         usual = deviation <= largest[i]
         if gaps[i] > TAIL * _tail(deviation[usual]) and weights[~usual].sum() <= heaviest:
             return float(column[usual].min()), float(column[usual].max())

@@ -14,7 +14,8 @@ row. Needs the extra `nearfield[dask]`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -382,3 +383,25 @@ def fit_on_cluster(estimator: Any, client: distributed.Client, columns: Columns,
     finally:
         del estimator._sender
         cluster.release()
+
+
+def fit_parquet(
+    client: distributed.Client, estimator: str, settings: Mapping[str, Any], path: str | os.PathLike[str], target: str
+) -> Any:
+    """The ordinary estimator of that name, fitted to Parquet files, or a folder of them, that the workers read."""
+    import dask.dataframe
+
+    from nearfield.streaming import Files
+
+    files = Files(os.path.abspath(path))
+    files.check(target)
+    there: dict[str, bool] = client.run(os.path.exists, files.path)
+    blind = sorted(worker for worker, found in there.items() if not found)
+    if blind:
+        raise ClusterError(
+            f"{len(blind)} of {len(there)} workers, such as {blind[0]}, do not have {files.path}: put it where all "
+            "workers see it under the same path, such as a network disk."
+        )
+    frame = dask.dataframe.read_parquet(files.paths, index=False).dropna(subset=[target])
+    own = {one.__name__: one for one in (GPRegressor, GPClassifier, GPCountRegressor)}[estimator]
+    return own(client=client, **settings).fit(frame.drop(columns=[target]), frame[target]).to_local()

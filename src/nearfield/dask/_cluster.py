@@ -25,6 +25,11 @@ _LOOK = 5.0  # seconds between two looks at the cluster
 _TRANSFER = 60.0  # seconds that results of one round may take on their way
 _STALLED = 45.0  # seconds in which nothing was finished and nothing is worked on
 _NAME = "nearfield"
+_GIVEN_UP: tuple[type[Exception], ...] = tuple(
+    getattr(distributed.scheduler, name)
+    for name in ("KilledWorker", "NoValidWorkerError", "NoWorkerError")
+    if hasattr(distributed.scheduler, name)
+)  # what Dask raises for tasks that it does not try any more; which there are depends on its version
 
 _training = False  # whether this process has had a client of ours: then it has the threads of a trainer
 
@@ -129,10 +134,11 @@ class Cluster:
                 raise ClusterError(
                     f"the scheduler of the Dask cluster was lost: {error}. Connect a new client."
                 ) from error
-            except distributed.KilledWorker as error:
+            except _GIVEN_UP as error:
                 raise ClusterError(
-                    "a task has lost several workers one after the other, perhaps for lack of memory: use larger or "
-                    f"more workers. Dask says: {error}"
+                    "Dask has given a task up, because it lost several workers one after the other, perhaps for lack "
+                    "of memory, or because there was no worker for it: use larger or more workers. Dask says: "
+                    f"{error}"
                 ) from error
         return []
 

@@ -38,6 +38,7 @@ from nearfield.persistence import naming_file, read_file, write_file
 from nearfield.prediction import Predictor
 from nearfield.progress import Bars
 from nearfield.rows import join_equal
+from nearfield.storage import moved
 from nearfield.summary import Summary, bent_line, smoothness_line
 from nearfield.validation import check_choice, checked_warp, is_int, plain, those
 from nearfield.weighting import Weighting, counting, warn_of_weights
@@ -148,7 +149,7 @@ class GPEstimator(FromFiles, Maps, CountedCopies, ChangingRows, Reporting, BaseE
         inputs, target, doubted = tame_rows(family, rows, X, observed, given)
         self._target = family.target_scaling(target)
         unit = 1.0 if self._target is None else self._target.scale
-        own = disbelieved(family.standardised(target, self._target), doubted)
+        own = moved(disbelieved(family.standardised(target, self._target), doubted), table.make)
         family = family.with_rows(own)
         inputs = inputs if self._sender is None else self._sender(inputs)
         fit = fitting.fit(

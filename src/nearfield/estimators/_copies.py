@@ -14,9 +14,9 @@ from nearfield.estimators._left_out import Leaving
 from nearfield.families import Family, Observed, taken
 from nearfield.fitting import Settings
 from nearfield.leaving import ALONE, LeftOut
-from nearfield.neighbours import build_index, order_key
+from nearfield.neighbours import build_index
 from nearfield.neighbours.copies import near_copies
-from nearfield.rows import join_equal, values_of
+from nearfield.rows import join_equal, value_keys
 from nearfield.scaling import Scaling
 from nearfield.storage import Make
 from nearfield.weighting import Weighting
@@ -128,7 +128,7 @@ def _near(family: Family, X: np.ndarray, observed: Observed) -> tuple[np.ndarray
     """
     rows = join_equal(family, X, observed, ordered=True)
     points = Scaling.of(rows.inputs, np.ones(len(rows.inputs))).apply(rows.inputs)
-    values = order_key(values_of(family, rows.observed))
+    values = value_keys(family, rows.observed)
     labels, alike = near_copies(build_index(points), points, values)
     if len(np.unique(labels)) == len(labels) and (family.weight(rows.observed) <= 1).all():
         return None, observed

@@ -37,6 +37,7 @@ from nearfield.heads._units import LEVEL, widening
 from nearfield.moments import Moments, far_away, unknown_variance
 from nearfield.persistence import ModelFileError
 
+_BLOCK = 2**16  # rows at a time
 SMALLEST_DF = 2.1  # below 2 a Student-t has no standard deviation
 LARGEST_DF = 1e6  # a normal distribution for all purposes
 _FEWEST_TOLD = 40  # rows; fewer do not tell that error bars may be narrower than the model says, or how they vary
@@ -174,8 +175,14 @@ def target_floor(y: np.ndarray) -> float:
 
     Without it a target of few distinct values invites scales so small that the density is infinite.
     """
-    gaps = np.diff(np.unique(y))
-    return max(1e-4, 0.02 * float(np.median(gaps))) if gaps.size else 1e-4
+    gaps = np.sort(y)
+    for start in range(0, len(y) - 1, _BLOCK):  # in place, with one number more than there are gaps
+        part = np.diff(gaps[start : start + _BLOCK + 1])
+        gaps[start : start + len(part)] = part
+    gaps = gaps[:-1]
+    there = gaps > 0
+    gaps = gaps if there.all() else gaps[there]
+    return max(1e-4, 0.02 * float(np.median(gaps, overwrite_input=True))) if gaps.size else 1e-4
 
 
 def fit_head(rows: LeftOutNumbers, floor: float, plain: RegressionHead = _GAUSSIAN) -> RegressionHead:

@@ -39,12 +39,11 @@ class EqualRows:
 
 def find_equal_rows(rows: Float64 | TableElsewhere) -> EqualRows:
     """Which of the rows (n, d) are equal."""
-    hashes = order_key(rows)
     if isinstance(rows, TableElsewhere):
-        return equal_in_columns(hashes, (rows[:, e] for e in range(rows.shape[1])))
-    if _all_differ(hashes):
-        n = len(hashes)
-        return EqualRows(numbers(n), numbers(n + 1), numbers(n))
+        return equal_in_columns(order_key(rows), (rows[:, e] for e in range(rows.shape[1])))
+    if all_differ(order_key(rows)):
+        return _each_alone(len(rows))
+    hashes = order_key(rows)  # once more: those were sorted
     return _partition(_representatives(rows, hashes, np.argsort(hashes, kind="stable")))
 
 
@@ -68,16 +67,21 @@ def _partition(representative: Int64) -> EqualRows:
     everyone = numbers(n)
     first = np.flatnonzero(representative == everyone).astype(np.int64)
     if first.size == n:
-        return EqualRows(numbers(n), numbers(n + 1), numbers(n))
+        return _each_alone(n)
     labels = np.searchsorted(first, representative)
     starts = np.zeros(first.size + 1, dtype=np.int64)
     np.cumsum(np.bincount(labels, minlength=first.size), out=starts[1:])
     return EqualRows(first, starts, np.argsort(labels, kind="stable").astype(np.int64))
 
 
-def _all_differ(hashes: NDArray[np.uint64]) -> bool:
-    ordered = np.sort(hashes)
-    return not (ordered[1:] == ordered[:-1]).any()
+def _each_alone(n: int) -> EqualRows:
+    return EqualRows(numbers(n), numbers(n + 1), numbers(n))
+
+
+def all_differ(hashes: NDArray[np.uint64]) -> bool:
+    """Whether no two of the hashes (n,) are the same. They are sorted in place: it takes no memory."""
+    hashes.sort()
+    return bool(_ascend(hashes))
 
 
 def order_key(rows: Float64 | TableElsewhere) -> NDArray[np.uint64]:
@@ -90,6 +94,15 @@ def order_key(rows: Float64 | TableElsewhere) -> NDArray[np.uint64]:
         return rows.hashes()
     single = rows.dtype == np.float32  # the same numbers, and the same hash, as in double precision
     return _hash_rows(np.ascontiguousarray(rows, dtype=np.float32 if single else np.float64))
+
+
+@compiled()
+def _ascend(hashes):
+    """Whether each is larger than the one before."""
+    found = True
+    for i in range(1, hashes.size):
+        found &= hashes[i] > hashes[i - 1]
+    return found
 
 
 @compiled()

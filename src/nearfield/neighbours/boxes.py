@@ -15,6 +15,7 @@ from nearfield.neighbours._boxes import BLOCK, BLOCK_DEPTH
 from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64
 from nearfield.neighbours._index import NeighbourTable, check_exclude, check_overflow, check_queries
 from nearfield.neighbours._panels import LEAF64
+from nearfield.numbering import numbers
 from nearfield.storage import Make, beside
 from nearfield.warps import Metric
 
@@ -75,7 +76,7 @@ class Boxes:
         m, d = points.shape
         self.depth = depth = _depth(m)
         order = make((m,), np.int64)
-        order[:] = np.arange(m)
+        order[:] = numbers(m)
         whole, widths = depth + BLOCK_DEPTH, lengths * self.scale
         level = min(whole, math.ceil(math.log2(4 * thread_count())))
         for above in range(level):  # the first cuts, of many rows each, one level at a time
@@ -86,7 +87,8 @@ class Boxes:
         self.m, self.starts, n = m, np.zeros(0, dtype=np.int64), len(equal.members)
         self._bounded()
         if m == n:
-            order[:] = equal.first[order]
+            for start in range(0, m, _PORTION):
+                order[start : start + _PORTION] = equal.first[order[start : start + _PORTION]]
             self.members = order
             return
         counts = np.diff(equal.starts)[order]
@@ -128,7 +130,7 @@ class Boxes:
         """Find the bounds of all boxes; whether all numbers are finite."""
         blocks, nodes, d = 1 << self.depth, (2 << self.depth) - 1, self.panels.shape[1]
         self.low, self.high = np.empty((nodes, d)), np.empty((nodes, d))
-        self.leaf_low, self.leaf_high = np.empty((blocks, d, BLOCK)), np.empty((blocks, d, BLOCK))
+        self.leaf_low, self.leaf_high = (self.make((blocks, d, BLOCK), np.float64) for _ in range(2))
         right = np.zeros(blocks, dtype=np.bool_)
 
         def bound(start: int, stop: int) -> None:

@@ -25,6 +25,7 @@ _REACH = 8  # neighbours among which a gap is looked for
 _GAP = 0.2  # of distances: copies are so much nearer than what comes behind them
 _CHANCES = 2.0  # gaps of rows at random; if there are no more, they say nothing
 _FEW = 4 * _REACH  # rows that may have a value which says that they are copies
+_BLOCK = 2**16  # rows at a time
 _MOSTLY = 0.5  # share of the rows with the same value that are neighbours, if it says so
 
 
@@ -89,11 +90,22 @@ def _same(ids: Int64, which: Int64, values: NDArray[np.uint64] | None) -> NDArra
     are copies."""
     if values is None:
         return np.zeros(ids.shape, dtype=bool)
-    ordered, own = np.sort(values), values[which]
-    others = np.searchsorted(ordered, own, "right") - np.searchsorted(ordered, own, "left") - 1
+    own = values[which]
+    others = _count(values, own) - 1
     same = (values[ids] == own[:, None]) & ((others > 0) & (others < _FEW))[:, None]
     expected = np.where(others < _FEW, np.minimum(others, ids.shape[1]), 0).sum()
     return same if same.sum() > _MOSTLY * expected else np.zeros_like(same)
+
+
+def _count(values: NDArray[np.uint64], own: NDArray[np.uint64]) -> Int64:
+    """How many of values (n,) are as each of `own` (b,) is; block by block, without a second array of n."""
+    keys, place = np.unique(own, return_inverse=True)
+    found = np.zeros(len(keys), dtype=np.int64)
+    for start in range(0, len(values), _BLOCK):
+        some = values[start : start + _BLOCK]
+        at = np.minimum(np.searchsorted(keys, some), len(keys) - 1)
+        found += np.bincount(at[keys[at] == some], minlength=len(keys))
+    return found[place]
 
 
 def _copies(index: Index, points: Float64, which: Int64) -> tuple[Int64, np.ndarray]:
