@@ -17,16 +17,20 @@ from __future__ import annotations
 import numpy as np
 
 from nearfield._compiled import compiled
-from nearfield.neighbours._panels import LEAF64, fetch, lowest_bit, single_squares
+from nearfield.neighbours._panels import BLOCK, CODES, LEAF64, fetch, lowest_bit, near_boxes, near_codes, single_squares
 from nearfield.neighbours._select import NOBODY
 from nearfield.warps import placed
 
 _SOME = 64  # points of a node that tell which column is the widest
-BLOCK_DEPTH = 4
-BLOCK = 1 << BLOCK_DEPTH  # leaves of a block, whose boxes are looked at together
+BLOCK_DEPTH = 4  # levels of nodes from a block to its leaves
+assert BLOCK == 1 << BLOCK_DEPTH
 _ENOUGH = 32  # neighbours more than are wanted that are collected before the nearest are sorted out
 _RANKED = 128  # up to so many neighbours are sorted by counting the smaller ones of each, which vectorises
 _KEPT = 2**17  # coordinates of bent leaves that a portion of queries keeps, 1 MB
+_LINE = 64  # bytes of a cache line
+_ROUNDED = 2.0**-22  # of float32, for what becomes of a coordinate
+_CODED = 0.5 / CODES + 2 * _ROUNDED  # of the width of a leaf's box, by which a code may be off
+_TINY = 1e-30  # a squared distance above what float32 loses below its range
 _SLACK = 1e-13  # of bent columns, whose pieces may overlap by rounding where they meet
 
 
@@ -196,6 +200,27 @@ def place_leaves(panels, centre, scale, metric, out, begin, end, shift):
 
 
 @compiled()
+def encode_leaves(placed, leaf_low, leaf_high, codes, reach, begin, end):
+    """Fill the codes (leaves, d, LEAF64) of the leaves begin .. end, and reach (leaves,): by how much they may err.
+
+    A code says in a byte where between the sides of its leaf's box a coordinate lies.
+    """
+    for leaf in range(begin, end):
+        block, place, total = leaf // BLOCK, leaf % BLOCK, 0.0
+        for j in range(placed.shape[1]):
+            low = leaf_low[block, j, place]
+            width = leaf_high[block, j, place] - low
+            if not width > 0.0:
+                width = 0.0
+            total += width * width
+            factor = CODES / width if width > 0.0 else 0.0
+            for c in range(LEAF64):
+                x = (placed[leaf, j, c] - low) * factor
+                codes[leaf, j, c] = np.uint8(min(max(x + 0.5, 0.0), CODES + 0.0)) if x == x else np.uint8(0)
+        reach[leaf] = np.float32(np.sqrt(total) * _CODED)
+
+
+@compiled()
 def fill_spots(m, depth, starts, members, spots):
     """Fill spots (n,) with where each row is: the number of its leaf times LEAF64, and its place there."""
     for leaf in range(1 << depth):
@@ -315,14 +340,14 @@ def _keep_nearest(distance, rows, size, k, values):
         tied = np.sort(rows[:size][distance[:size] == last])
         last_row = tied[k - nearer - 1]
     else:
-        last_row = NOBODY
-    kept, highest = 0, np.int64(-1)
+        for i in range(size):
+            last_row = max(last_row, rows[i] if distance[i] == last else last_row)
+    kept = 0
     for i in range(size):
         own, row = distance[i], rows[i]
         distance[kept], rows[kept] = own, row
         kept += (own < last) | ((own == last) & (row <= last_row))
-        highest = max(highest, row if own == last and row <= last_row else highest)
-    return last, highest
+    return last, last_row
 
 
 @compiled()
@@ -331,93 +356,70 @@ def _sorted_into(distance, rows, size, sqdist, ids):
     sqdist[size:] = np.inf
     ids[size:] = -1
     if size <= _RANKED:
+        ids[:] = -1
         for i in range(size):
-            rank, own, own_row = 0, distance[i], rows[i]
+            rank, own = 0, distance[i]
             for j in range(size):
-                rank += _less(distance[j], rows[j], own, own_row)
-            sqdist[rank], ids[rank] = own, own_row
-        return
-    order = np.argsort(distance[:size])
-    for i in range(size):
-        own, own_row, place = distance[order[i]], rows[order[i]], i
-        while place > 0 and sqdist[place - 1] == own and ids[place - 1] > own_row:
+                rank += distance[j] < own
+            while ids[rank] >= 0:  # taken by one that is as far
+                rank += 1
+            sqdist[rank], ids[rank] = own, rows[i]
+    else:
+        order = np.argsort(distance[:size])
+        for i in range(size):
+            sqdist[i], ids[i] = distance[order[i]], rows[order[i]]
+    for i in range(1, size):
+        own, row, place = sqdist[i], ids[i], i
+        while place > 0 and sqdist[place - 1] == own and ids[place - 1] > row:
             sqdist[place], ids[place] = sqdist[place - 1], ids[place - 1]
             place -= 1
-        sqdist[place], ids[place] = own, own_row
+        sqdist[place], ids[place] = own, row
 
 
 @compiled()
-def _to_leaves(query, low, high, block, far):
-    """Fill far (BLOCK,) with the squared distances from the query (d,) to the boxes of the leaves of a block."""
-    far[:] = 0.0
-    for j in range(query.size):
-        q = query[j]
-        for c in range(BLOCK):
-            below, above = low[block, j, c] - q, q - high[block, j, c]
-            off = below if below > above else above
-            off = off if off > 0.0 else 0.0
-            far[c] += off * off
+def _take(mask, distance, first, starts, members, groups, times, spots, row, near, near_rows, size, last, last_row,
+          values, k):  # fmt: skip
+    """Take the points of a leaf that hit, by the mask, among the nearest so far; how many there are, and the last row.
 
-
-@compiled(inline="always")
-def _take(mask, distance, begin, leaf, tree, hidden, row, q, near, near_rows, size, last, last_row, values, k):
-    """Take the points of a leaf that hit query q, by the mask, distances from `begin` on, among its nearest so far.
-
-    Of query q, size[q] rows were taken, near_rows[q] at near[q]; none beyond last[q], last_row[q] can be among the k
-    nearest. row: the one that asks, which may not see all.
+    distance: from the points of the leaf, which begins with point `first`. `size` rows were taken, near_rows at near;
+    none beyond last[0], last_row can be among the k nearest. row: the one that asks, which may not see all.
     """
-    m, starts, members, depth = tree[0], tree[1], tree[2], tree[8]
-    groups, times, spots = hidden[0], hidden[1], hidden[2]
     hiding = row >= 0 and (groups.size > 0 or times.size > 0 or spots.shape[1] > 0)
-    start = (m * leaf) >> (depth + BLOCK_DEPTH)
     while mask != 0:
         c = lowest_bit(mask)
         mask &= mask - np.uint64(1)
-        own, point = distance[begin + c], start + c
-        first, end = (starts[point], starts[point + 1]) if starts.size else (point, point + 1)
-        for member in range(first, end):
+        own, point = distance[c], first + c
+        begin, end = (starts[point], starts[point + 1]) if starts.size else (point, point + 1)
+        for member in range(begin, end):
             seen = members[member]
-            if own > last[q] or (own == last[q] and seen > last_row[q]):
+            if own > last[0] or (own == last[0] and seen > last_row):
                 break  # ids ascend: the rest cannot enter either
             if seen == row or (hiding and _hidden(row, seen, groups, times, spots)):
                 continue
-            near[q, size[q]], near_rows[q, size[q]] = own, seen
-            size[q] += 1
-            if size[q] == near.shape[1]:
-                last[q], last_row[q] = _keep_nearest(near[q], near_rows[q], size[q], k, values)
-                size[q] = k
-    if size[q] >= k + _ENOUGH:
-        last[q], last_row[q] = _keep_nearest(near[q], near_rows[q], size[q], k, values)
-        size[q] = k
+            near[size], near_rows[size] = own, seen
+            size += 1
+            if size == near.size:
+                last[0], last_row = _keep_nearest(near, near_rows, size, k, values)
+                size = k
+    if size >= k + _ENOUGH:
+        last[0], last_row = _keep_nearest(near, near_rows, size, k, values)
+        size = k
+    return size, last_row
 
 
 @compiled()
-def _room(k):
-    return k + max(k, 2 * _ENOUGH)
-
-
-@compiled()
-def _finish(near, near_rows, size, values, sqdist, ids):
-    """Fill sqdist, ids (k,) with the nearest of those taken."""
-    k = ids.size
-    if size > k:
-        _keep_nearest(near, near_rows, size, k, values)
-    _sorted_into(near, near_rows, min(size, k), sqdist, ids)
-
-
-@compiled()
-def search(queries, asking, tree, leaves_placed, metric, hidden, most, within, ids, sqdist, visited):
+def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqdist, visited):
     """Fill ids, sqdist (b, k) with the nearest rows of queries (b, d) that the rows `asking` (b,), -1: none, may see.
 
     tree: of m points; members (n,) are the rows in the order of the leaves, of point p those from starts[p] on, where
-    points have several; then what `boxes.Boxes` says, its boxes where the metric puts them. leaves_placed: all panels
-    where the metric puts them, or none. within (b,): squared distances beyond which nothing is looked for. `most`
-    leaves are visited, visited (b,) says how many were. Queries that follow each other should lie near each other.
+    points have several; then what `boxes.Boxes` says, its boxes where the metric puts them. placed: all panels where
+    the metric puts them, with their codes and how far these may be off, or none. within (b,): squared distances beyond
+    which nothing is looked for. `most` leaves are visited, visited (b,) says how many were. Queries that follow each
+    other should lie near each other.
     """
-    m, members, panels, low, high, leaf_low, leaf_high, depth, centre, scale = (
-        tree[0], tree[2], tree[3], tree[4], tree[5], tree[6], tree[7], tree[8], tree[9], tree[10],
-    )  # fmt: skip
-    groups, times, labels, earliest = hidden[0], hidden[1], hidden[3], hidden[4]
+    m, starts, members, panels, low, high, leaf_low, leaf_high, depth, centre, scale = tree
+    leaves_placed, codes, slack = placed
+    groups, times, spots, labels, earliest = hidden
     restricted = groups.size > 0 or times.size > 0
     b, d = queries.shape
     k, blocks = ids.shape[1], 1 << depth
@@ -428,15 +430,18 @@ def search(queries, asking, tree, leaves_placed, metric, hidden, most, within, i
     tags = np.full(slots, -1)
     scratch = np.empty((0 if ready else slots, d, LEAF64))
     flat = leaves_placed.reshape(-1) if ready else scratch.reshape(-1)
+    flat_codes, flat_low, flat_high = codes.reshape(-1), leaf_low.reshape(-1), leaf_high.reshape(-1)
+    offsets, steps = np.empty(d * BLOCK, dtype=np.float32), np.empty(d * BLOCK, dtype=np.float32)
     distance, hits = np.empty(LEAF64), np.empty(1, dtype=np.uint64)
-    no_columns, far_leaves = np.empty(0, dtype=np.int64), np.empty(BLOCK)
+    no_columns, far = np.empty(0, dtype=np.int64), np.empty(BLOCK)
     stack, to_box = np.empty(depth + 2, dtype=np.int64), np.empty(depth + 2)
-    near_rows, near, values = np.empty((1, _room(k)), dtype=np.int64), np.empty((1, _room(k))), np.empty(_room(k))
-    size, last, last_row = np.empty(1, dtype=np.int64), np.empty(1), np.empty(1, dtype=np.int64)
+    room = k + max(k, 2 * _ENOUGH)
+    near_rows, near, values = np.empty(room, dtype=np.int64), np.empty(room), np.empty(room)
+    last, summed = np.empty(1), 1.0 + (d + 8) * 2.0**-23
     for i in range(b):
         query, row = queries[i], asking[i]
         hiding = restricted and row >= 0
-        size[0], last[0], last_row[0], looked = 0, within[i], NOBODY, 0
+        last[0], last_row, size, looked = within[i], NOBODY, 0, 0
         stack[0], to_box[0], waiting = 0, 0.0, 1
         while waiting and looked < most:
             waiting -= 1
@@ -460,20 +465,37 @@ def search(queries, asking, tree, leaves_placed, metric, hidden, most, within, i
                     stack[waiting], to_box[waiting] = left, a
                     waiting += 1
                 continue
-            block = node - (blocks - 1)
-            _to_leaves(query, leaf_low, leaf_high, block, far_leaves)
-            for place in range(BLOCK):
-                if ready and far_leaves[place] <= last[0]:
-                    leaf = block * BLOCK + place
-                    for line in range(0, d * LEAF64, 32):
-                        fetch(flat, leaf * d * LEAF64 + line)
-                    fetch(members, (m * leaf) >> (depth + BLOCK_DEPTH))
-            for place in range(BLOCK):
-                if far_leaves[place] > last[0] or looked >= most:
+            begin = (node - (blocks - 1)) * BLOCK
+            mask = near_boxes(query, flat_low, flat_high, begin // BLOCK, d, last[0], far, offsets, steps)
+            coded = ready and last[0] < np.inf
+            if coded:
+                nearby, mask, root = mask, np.uint64(0), np.sqrt(last[0]) * (1.0 + _ROUNDED)
+                rest = nearby
+                while rest != 0:
+                    corner = (begin + lowest_bit(rest)) * d * LEAF64
+                    rest &= rest - np.uint64(1)
+                    for line in range(corner, corner + d * LEAF64, _LINE):
+                        fetch(flat_codes, line)
+                while nearby != 0 and looked < most:
+                    place = lowest_bit(nearby)
+                    nearby &= nearby - np.uint64(1)
+                    looked += 1
+                    limit = (root + slack[begin + place]) ** 2 * summed + _TINY
+                    if near_codes(flat_codes, begin + place, d, offsets, steps, place, np.float32(limit)) != 0:
+                        mask |= np.uint64(1) << np.uint64(place)
+                        corner = (begin + place) * d * LEAF64
+                        for line in range(corner, corner + d * LEAF64, _LINE // 8):
+                            fetch(flat, line)
+                        fetch(members, (m * (begin + place)) >> (depth + BLOCK_DEPTH))
+            while mask != 0 and (coded or looked < most):
+                place = lowest_bit(mask)
+                mask &= mask - np.uint64(1)
+                if far[place] > last[0]:
                     continue
-                leaf = block * BLOCK + place
-                looked += 1
+                leaf = begin + place
                 slot = leaf
+                if not coded:
+                    looked += 1
                 if not ready:
                     slot = leaf & (slots - 1)
                     if tags[slot] != leaf:
@@ -481,7 +503,11 @@ def search(queries, asking, tree, leaves_placed, metric, hidden, most, within, i
                         tags[slot] = leaf
                 single_squares(flat, distance, query, no_columns, last, distance, hits, slot, 1, d, 0, 0, d)
                 if hits[0] != 0:
-                    _take(hits[0], distance, 0, leaf, tree, hidden, row, 0, near, near_rows, size, last, last_row,
-                          values, k)  # fmt: skip
-        _finish(near[0], near_rows[0], size[0], values, sqdist[i], ids[i])
+                    size, last_row = _take(
+                        hits[0], distance, (m * leaf) >> (depth + BLOCK_DEPTH), starts, members, groups, times, spots,
+                        row, near, near_rows, size, last, last_row, values, k,
+                    )  # fmt: skip
+        if size > k:
+            _keep_nearest(near, near_rows, size, k, values)
+        _sorted_into(near, near_rows, min(size, k), sqdist[i], ids[i])
         visited[i] = looked

@@ -212,7 +212,7 @@ class BoxIndex:
             boxes.centre, boxes.scale,
         )  # fmt: skip
         self._hidden = self._labelled(hidden or Hidden())
-        self._placed = np.empty((0, boxes.columns, LEAF64))
+        self._placed = (np.empty((0, boxes.columns, LEAF64)), np.empty((0, boxes.columns, LEAF64), np.uint8), np.empty(0, np.float32))
         self._asked, self._seen = 0, 0  # queries so far, and the leaves that they visited
 
     @property
@@ -285,7 +285,7 @@ class BoxIndex:
         """Put all leaves where the metric says if b queries are likely to visit about as many."""
         boxes = self._boxes
         each = self._seen / self._asked if self._asked else float(_EXPECTED)
-        if len(self._placed) or self._seen + b * each < len(boxes.panels):
+        if len(self._placed[0]) or self._seen + b * each < len(boxes.panels):
             return
         placed: Float64 = np.empty(boxes.panels.shape)
         in_threads(
@@ -294,7 +294,12 @@ class BoxIndex:
             ),
             len(placed), smallest=1024,
         )  # fmt: skip
-        self._placed = placed
+        codes, reach = np.empty(placed.shape, dtype=np.uint8), np.empty(len(placed), dtype=np.float32)
+        leaf_low, leaf_high = self._tree[6], self._tree[7]
+        in_threads(
+            lambda a, b: _boxes.encode_leaves(placed, leaf_low, leaf_high, codes, reach, a, b), len(placed), smallest=1024
+        )
+        self._placed = placed, codes, reach
 
     def _labelled(self, hidden: Hidden) -> tuple[np.ndarray, ...]:
         """What is hidden, as arrays that are empty where there is nothing, and what nodes know of it."""
