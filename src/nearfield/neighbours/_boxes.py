@@ -377,37 +377,6 @@ def _sorted_into(distance, rows, size, sqdist, ids):
 
 
 @compiled()
-def _take(mask, distance, first, starts, members, groups, times, spots, row, near, near_rows, size, last, last_row,
-          values, k):  # fmt: skip
-    """Take the points of a leaf that hit, by the mask, among the nearest so far; how many there are, and the last row.
-
-    distance: from the points of the leaf, which begins with point `first`. `size` rows were taken, near_rows at near;
-    none beyond last[0], last_row can be among the k nearest. row: the one that asks, which may not see all.
-    """
-    hiding = row >= 0 and (groups.size > 0 or times.size > 0 or spots.shape[1] > 0)
-    while mask != 0:
-        c = lowest_bit(mask)
-        mask &= mask - np.uint64(1)
-        own, point = distance[c], first + c
-        begin, end = (starts[point], starts[point + 1]) if starts.size else (point, point + 1)
-        for member in range(begin, end):
-            seen = members[member]
-            if own > last[0] or (own == last[0] and seen > last_row):
-                break  # ids ascend: the rest cannot enter either
-            if seen == row or (hiding and _hidden(row, seen, groups, times, spots)):
-                continue
-            near[size], near_rows[size] = own, seen
-            size += 1
-            if size == near.size:
-                last[0], last_row = _keep_nearest(near, near_rows, size, k, values)
-                size = k
-    if size >= k + _ENOUGH:
-        last[0], last_row = _keep_nearest(near, near_rows, size, k, values)
-        size = k
-    return size, last_row
-
-
-@compiled()
 def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqdist, visited):
     """Fill ids, sqdist (b, k) with the nearest rows of queries (b, d) that the rows `asking` (b,), -1: none, may see.
 
@@ -420,7 +389,7 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
     m, starts, members, panels, low, high, leaf_low, leaf_high, depth, centre, scale = tree
     leaves_placed, codes, slack = placed
     groups, times, spots, labels, earliest = hidden
-    restricted = groups.size > 0 or times.size > 0
+    joined, told = starts.size > 0, groups.size > 0 or times.size > 0
     b, d = queries.shape
     k, blocks = ids.shape[1], 1 << depth
     ready = leaves_placed.shape[0] > 0
@@ -440,7 +409,7 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
     last, summed = np.empty(1), 1.0 + (d + 8) * 2.0**-23
     for i in range(b):
         query, row = queries[i], asking[i]
-        hiding = restricted and row >= 0
+        hiding, restricted = row >= 0 and told, row >= 0 and (told or spots.shape[1] > 0)
         last[0], last_row, size, looked = within[i], NOBODY, 0, 0
         stack[0], to_box[0], waiting = 0, 0.0, 1
         while waiting and looked < most:
@@ -502,11 +471,27 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
                         place_leaves(panels, centre, scale, metric, scratch, leaf, leaf + 1, slot - leaf)
                         tags[slot] = leaf
                 single_squares(flat, distance, query, no_columns, last, distance, hits, slot, 1, d, 0, 0, d)
-                if hits[0] != 0:
-                    size, last_row = _take(
-                        hits[0], distance, (m * leaf) >> (depth + BLOCK_DEPTH), starts, members, groups, times, spots,
-                        row, near, near_rows, size, last, last_row, values, k,
-                    )  # fmt: skip
+                hit, first = hits[0], (m * leaf) >> (depth + BLOCK_DEPTH)
+                while hit != 0:  # written out here: what is not counts references, which takes as long as the rest
+                    c = lowest_bit(hit)
+                    hit &= hit - np.uint64(1)
+                    own, start, end = distance[c], first + c, first + c + 1
+                    if joined:
+                        start, end = starts[start], starts[end]
+                    for member in range(start, end):
+                        seen = members[member]
+                        if own > last[0] or (own == last[0] and seen > last_row):
+                            break  # ids ascend: the rest cannot enter either
+                        if seen == row or (restricted and _hidden(row, seen, groups, times, spots)):
+                            continue
+                        near[size], near_rows[size] = own, seen
+                        size += 1
+                        if size == room:
+                            last[0], last_row = _keep_nearest(near, near_rows, size, k, values)
+                            size = k
+                if size >= k + _ENOUGH:
+                    last[0], last_row = _keep_nearest(near, near_rows, size, k, values)
+                    size = k
         if size > k:
             _keep_nearest(near, near_rows, size, k, values)
         _sorted_into(near, near_rows, min(size, k), sqdist[i], ids[i])
