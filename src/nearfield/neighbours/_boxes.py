@@ -29,7 +29,7 @@ _RANKED = 128  # up to so many neighbours are sorted by counting the smaller one
 _KEPT = 2**17  # coordinates of bent leaves that a portion of queries keeps, 1 MB
 _LINE = 64  # bytes of a cache line
 _ROUNDED = 2.0**-22  # of float32, for what becomes of a coordinate
-_CODED = 0.5 / CODES + 2 * _ROUNDED  # of the width of a leaf's box, by which a code may be off
+_OFF = 0.5 + CODES * 2 * _ROUNDED  # steps by which what a code says may be off
 _TINY = 1e-30  # a squared distance above what float32 loses below its range
 _SLACK = 1e-13  # of bent columns, whose pieces may overlap by rounding where they meet
 
@@ -200,24 +200,20 @@ def place_leaves(panels, centre, scale, metric, out, begin, end, shift):
 
 
 @compiled()
-def encode_leaves(placed, leaf_low, leaf_high, codes, reach, begin, end):
-    """Fill the codes (leaves, d, LEAF64) of the leaves begin .. end, and reach (leaves,): by how much they may err.
+def encode_leaves(placed, low, high, codes, begin, end):
+    """Fill the codes (leaves, d, LEAF64) of the leaves begin .. end: where, in a byte, between the sides of its box.
 
-    A code says in a byte where between the sides of its leaf's box a coordinate lies.
+    placed (leaves, d, LEAF64) are the points; low, high (blocks, d, BLOCK) the sides.
     """
     for leaf in range(begin, end):
-        block, place, total = leaf // BLOCK, leaf % BLOCK, 0.0
+        block, place = leaf // BLOCK, leaf % BLOCK
         for j in range(placed.shape[1]):
-            low = leaf_low[block, j, place]
-            width = leaf_high[block, j, place] - low
-            if not width > 0.0:
-                width = 0.0
-            total += width * width
+            side = low[block, j, place]
+            width = high[block, j, place] - side
             factor = CODES / width if width > 0.0 else 0.0
             for c in range(LEAF64):
-                x = (placed[leaf, j, c] - low) * factor
-                codes[leaf, j, c] = np.uint8(min(max(x + 0.5, 0.0), CODES + 0.0)) if x == x else np.uint8(0)
-        reach[leaf] = np.float32(np.sqrt(total) * _CODED)
+                code = (placed[leaf, j, c] - side) * factor + 0.5
+                codes[leaf, j, c] = np.uint8(min(code, CODES + 0.5)) if code >= 0.0 else np.uint8(0)
 
 
 @compiled()
@@ -309,7 +305,8 @@ def _keep_nearest(distance, rows, size, k, values):
     values: room for as many distances.
     """
     low, high = 0, size - 1
-    values[:size] = distance[:size]
+    for i in range(size):
+        values[i] = distance[i]
     while low < high:
         middle = (low + high) // 2
         if values[middle] < values[low]:
@@ -353,10 +350,11 @@ def _keep_nearest(distance, rows, size, k, values):
 @compiled()
 def _sorted_into(distance, rows, size, sqdist, ids):
     """Fill sqdist, ids (k,) with so many, sorted by (distance, row); -1 and inf behind them."""
-    sqdist[size:] = np.inf
-    ids[size:] = -1
+    for i in range(size, ids.size):
+        sqdist[i], ids[i] = np.inf, -1
     if size <= _RANKED:
-        ids[:] = -1
+        for i in range(size):
+            ids[i] = -1
         for i in range(size):
             rank, own = 0, distance[i]
             for j in range(size):
@@ -387,7 +385,7 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
     other should lie near each other.
     """
     m, starts, members, panels, low, high, leaf_low, leaf_high, depth, centre, scale = tree
-    leaves_placed, codes, slack = placed
+    leaves_placed, codes = placed
     groups, times, spots, labels, earliest = hidden
     joined, told = starts.size > 0, groups.size > 0 or times.size > 0
     b, d = queries.shape
@@ -402,9 +400,9 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
     flat_codes, flat_low, flat_high = codes.reshape(-1), leaf_low.reshape(-1), leaf_high.reshape(-1)
     offsets, steps = np.empty(d * BLOCK, dtype=np.float32), np.empty(d * BLOCK, dtype=np.float32)
     distance, hits = np.empty(LEAF64), np.empty(1, dtype=np.uint64)
-    no_columns, far = np.empty(0, dtype=np.int64), np.empty(BLOCK)
+    no_columns, far, across = np.empty(0, dtype=np.int64), np.empty(BLOCK), np.empty(BLOCK)
     stack, to_box = np.empty(depth + 2, dtype=np.int64), np.empty(depth + 2)
-    room = k + max(k, 2 * _ENOUGH)
+    room = k + _ENOUGH
     near_rows, near, values = np.empty(room, dtype=np.int64), np.empty(room), np.empty(room)
     last, summed = np.empty(1), 1.0 + (d + 8) * 2.0**-23
     for i in range(b):
@@ -427,6 +425,10 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
                         c = np.inf
                 if a > c:
                     left, right, a, c = right, left, c, a
+                if left >= blocks - 1:
+                    for line in range((right - blocks + 1) * d * BLOCK, (right - blocks + 2) * d * BLOCK, _LINE // 8):
+                        fetch(flat_low, line)
+                        fetch(flat_high, line)
                 if c <= last[0] and c < np.inf:
                     stack[waiting], to_box[waiting] = right, c
                     waiting += 1
@@ -435,7 +437,7 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
                     waiting += 1
                 continue
             begin = (node - (blocks - 1)) * BLOCK
-            mask = near_boxes(query, flat_low, flat_high, begin // BLOCK, d, last[0], far, offsets, steps)
+            mask = near_boxes(query, flat_low, flat_high, begin // BLOCK, d, last[0], far, across, offsets, steps)
             coded = ready and last[0] < np.inf
             if coded:
                 nearby, mask, root = mask, np.uint64(0), np.sqrt(last[0]) * (1.0 + _ROUNDED)
@@ -449,13 +451,15 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
                     place = lowest_bit(nearby)
                     nearby &= nearby - np.uint64(1)
                     looked += 1
-                    limit = (root + slack[begin + place]) ** 2 * summed + _TINY
+                    limit = (root + _OFF * np.sqrt(across[place])) ** 2 * summed + _TINY
                     if near_codes(flat_codes, begin + place, d, offsets, steps, place, np.float32(limit)) != 0:
                         mask |= np.uint64(1) << np.uint64(place)
                         corner = (begin + place) * d * LEAF64
                         for line in range(corner, corner + d * LEAF64, _LINE // 8):
                             fetch(flat, line)
-                        fetch(members, (m * (begin + place)) >> (depth + BLOCK_DEPTH))
+                        first = (m * (begin + place)) >> (depth + BLOCK_DEPTH)
+                        for line in range(first, first + LEAF64, _LINE // 8):
+                            fetch(members, line)
             while mask != 0 and (coded or looked < most):
                 place = lowest_bit(mask)
                 mask &= mask - np.uint64(1)
@@ -489,9 +493,6 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
                         if size == room:
                             last[0], last_row = _keep_nearest(near, near_rows, size, k, values)
                             size = k
-                if size >= k + _ENOUGH:
-                    last[0], last_row = _keep_nearest(near, near_rows, size, k, values)
-                    size = k
         if size > k:
             _keep_nearest(near, near_rows, size, k, values)
         _sorted_into(near, near_rows, min(size, k), sqdist[i], ids[i])

@@ -188,14 +188,15 @@ def near_boxes(
     d: Any,
     limit: Any,
     far: Any,
+    across: Any,
     offsets: Any,
     steps: Any,
 ) -> Any:
     """The mask (uint64) of the boxes of a block that are no farther from a query (d,) than the limit, squared.
 
-    low, high (.., d, BLOCK) flat. Fills far (BLOCK,) with their squared distances, summed in the order of the columns,
-    and for `near_codes`, in float32 and column by column (d * BLOCK,), how far the query is above the lower sides, and
-    the step of a code.
+    low, high (.., d, BLOCK) flat. Fills far (BLOCK,) with their squared distances, summed in the order of the columns;
+    and for `near_codes` across (BLOCK,) with the steps of their codes, squared and summed; column by column
+    (d * BLOCK,), in float32, offsets with how far the query is above their lower sides, and steps.
     """
     lanes = REGISTER_BITS // 64
     vectors = BLOCK // lanes
@@ -203,19 +204,19 @@ def near_boxes(
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x, below, above = (context.make_array(signature.args[n])(context, builder, args[n]).data for n in range(3))
-        out = [context.make_array(signature.args[n])(context, builder, args[n]).data for n in (6, 7, 8)]
+        out = [context.make_array(signature.args[n])(context, builder, args[n]).data for n in range(6, 10)]
         block, d, limit = args[3:6]
         zero = ir.Constant(ir.VectorType(ir.DoubleType(), lanes), None)
         share = _splat(builder, ir.Constant(ir.DoubleType(), 1.0 / CODES), lanes)
         size = ir.Constant(d.type, BLOCK)
         corner = builder.mul(builder.mul(block, d), size)
-        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(vectors)]
-        for total in sums:
+        sums, squares = ([cgutils.alloca_once(builder, zero.type) for _ in range(vectors)] for _ in range(2))
+        for total in (*sums, *squares):
             builder.store(zero, total)
         with cgutils.for_range(builder, d) as over_columns:
             own = _splat(builder, builder.load(builder.gep(x, [over_columns.index])), lanes)
             line = builder.mul(over_columns.index, size)
-            for v, total in enumerate(sums):
+            for v, (total, square) in enumerate(zip(sums, squares, strict=True)):
                 place = builder.add(line, ir.Constant(d.type, v * lanes))
                 at = builder.add(corner, place)
                 left, right = (builder.load(_vector_at(builder, side, at, lanes), align=8) for side in (below, above))
@@ -224,23 +225,23 @@ def near_boxes(
                 off = builder.select(builder.fcmp_ordered(">", off, zero), off, zero)
                 builder.store(builder.fadd(builder.load(total), builder.fmul(off, off)), total)
                 step = builder.fmul(builder.fsub(right, left), share)
-                for array, value in ((out[1], builder.fneg(under)), (out[2], step)):
+                builder.store(builder.fadd(builder.load(square), builder.fmul(step, step)), square)
+                for array, value in ((out[2], builder.fneg(under)), (out[3], step)):
                     builder.store(builder.fptrunc(value, single), _vector_at(builder, array, place, lanes), align=4)
         most, hits = _splat(builder, limit, lanes), []
-        for v, total in enumerate(sums):
-            value = builder.load(total)
-            builder.store(value, _vector_at(builder, out[0], ir.Constant(d.type, v * lanes), lanes), align=8)
+        for v, found in enumerate(zip(sums, squares, strict=True)):
+            value, square = builder.load(found[0]), builder.load(found[1])
+            for array, numbers in ((out[0], value), (out[1], square)):
+                builder.store(numbers, _vector_at(builder, array, ir.Constant(d.type, v * lanes), lanes), align=8)
             hits.append(builder.fcmp_ordered("<=", value, most))
         return _mask_of(builder, hits)
 
     n = types.intp
-    return types.uint64(query, low, high, n, n, types.float64, far, offsets, steps), codegen
+    return types.uint64(query, low, high, n, n, types.float64, far, across, offsets, steps), codegen
 
 
 @intrinsic
-def near_codes(
-    typingctx: Any, codes: Any, leaf: Any, d: Any, offsets: Any, steps: Any, place: Any, limit: Any
-) -> Any:
+def near_codes(typingctx: Any, codes: Any, leaf: Any, d: Any, offsets: Any, steps: Any, place: Any, limit: Any) -> Any:
     """The mask (uint64) of the points c of a leaf with sum_j (offset_j - step_j codes[leaf, j, c])^2 <= limit, or NaN.
 
     In float32, fused. codes (.., d, LEAF64) of bytes; offsets and steps (d, BLOCK) at `place`, from `near_boxes`.

@@ -212,7 +212,8 @@ class BoxIndex:
             boxes.centre, boxes.scale,
         )  # fmt: skip
         self._hidden = self._labelled(hidden or Hidden())
-        self._placed = (np.empty((0, boxes.columns, LEAF64)), np.empty((0, boxes.columns, LEAF64), np.uint8), np.empty(0, np.float32))
+        nothing = (0, boxes.columns, LEAF64)
+        self._placed = np.empty(nothing), np.empty(nothing, dtype=np.uint8)  # all leaves, and their codes
         self._asked, self._seen = 0, 0  # queries so far, and the leaves that they visited
 
     @property
@@ -287,19 +288,15 @@ class BoxIndex:
         each = self._seen / self._asked if self._asked else float(_EXPECTED)
         if len(self._placed[0]) or self._seen + b * each < len(boxes.panels):
             return
-        placed: Float64 = np.empty(boxes.panels.shape)
-        in_threads(
-            lambda a, b: _boxes.place_leaves(
-                boxes.panels, boxes.centre, boxes.scale, self._metric.packed, placed, a, b, 0
-            ),
-            len(placed), smallest=1024,
-        )  # fmt: skip
-        codes, reach = np.empty(placed.shape, dtype=np.uint8), np.empty(len(placed), dtype=np.float32)
-        leaf_low, leaf_high = self._tree[6], self._tree[7]
-        in_threads(
-            lambda a, b: _boxes.encode_leaves(placed, leaf_low, leaf_high, codes, reach, a, b), len(placed), smallest=1024
-        )
-        self._placed = placed, codes, reach
+        placed, codes = np.empty(boxes.panels.shape), np.empty(boxes.panels.shape, dtype=np.uint8)
+        metric, low, high = self._metric.packed, self._tree[6], self._tree[7]
+
+        def place(start: int, stop: int) -> None:
+            _boxes.place_leaves(boxes.panels, boxes.centre, boxes.scale, metric, placed, start, stop, 0)
+            _boxes.encode_leaves(placed, low, high, codes, start, stop)
+
+        in_threads(place, len(placed), smallest=1024)
+        self._placed = placed, codes
 
     def _labelled(self, hidden: Hidden) -> tuple[np.ndarray, ...]:
         """What is hidden, as arrays that are empty where there is nothing, and what nodes know of it."""
