@@ -24,7 +24,7 @@ from nearfield.warps import placed
 _SOME = 64  # points of a node that tell which column is the widest
 BLOCK_DEPTH = 4  # levels of nodes from a block to its leaves
 assert BLOCK == 1 << BLOCK_DEPTH
-_ENOUGH = 32  # neighbours more than are wanted that are collected before the nearest are sorted out
+_ENOUGH = 48  # neighbours more than are wanted that are collected before the nearest are sorted out
 _RANKED = 128  # up to so many neighbours are sorted by counting the smaller ones of each, which vectorises
 _KEPT = 2**17  # coordinates of bent leaves that a portion of queries keeps, 1 MB
 _LINE = 64  # bytes of a cache line
@@ -247,13 +247,15 @@ def unpack(m, panels, depth, points, begin, end):
 
 
 @compiled()
-def _to_box(query, low, high, node):
-    """Squared distance from the query (d,) to the box of a node, summed in the order of the columns."""
-    total = 0.0
+def _to_both(query, low, high, node):
+    """Squared distances from the query (d,) to the boxes of a node and the next, summed in the order of the columns."""
+    first, second = 0.0, 0.0
     for j in range(query.size):
         off = max(max(low[node, j] - query[j], query[j] - high[node, j]), 0.0)
-        total += off * off
-    return total
+        other = max(max(low[node + 1, j] - query[j], query[j] - high[node + 1, j]), 0.0)
+        first += off * off
+        second += other * other
+    return first, second
 
 
 @compiled()
@@ -263,10 +265,8 @@ def leaves_of(queries, low, high, depth, found):
     for i in range(queries.shape[0]):
         node = 0
         while node < inner:
-            left = 2 * node + 1
-            node = (
-                left if _to_box(queries[i], low, high, left) <= _to_box(queries[i], low, high, left + 1) else left + 1
-            )
+            a, c = _to_both(queries[i], low, high, 2 * node + 1)
+            node = 2 * node + 1 if a <= c else 2 * node + 2
         found[i] = node - inner
 
 
@@ -375,6 +375,18 @@ def _sorted_into(distance, rows, size, sqdist, ids):
 
 
 @compiled()
+def _nearest(mask, far):
+    """Which of the boxes in the mask, at least one, is the nearest."""
+    best = lowest_bit(mask)
+    mask &= mask - np.uint64(1)
+    while mask != 0:
+        place = lowest_bit(mask)
+        mask &= mask - np.uint64(1)
+        best = place if far[place] < far[best] else best
+    return best
+
+
+@compiled()
 def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqdist, visited):
     """Fill ids, sqdist (b, k) with the nearest rows of queries (b, d) that the rows `asking` (b,), -1: none, may see.
 
@@ -417,7 +429,7 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
                 continue
             if node < blocks - 1:
                 left, right = 2 * node + 1, 2 * node + 2
-                a, c = _to_box(query, low, high, left), _to_box(query, low, high, right)
+                a, c = _to_both(query, low, high, left)
                 if hiding:
                     if _nobody_there(row, left, groups, times, labels, earliest):
                         a = np.inf
@@ -461,8 +473,8 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
                         for line in range(first, first + LEAF64, _LINE // 8):
                             fetch(members, line)
             while mask != 0 and (coded or looked < most):
-                place = lowest_bit(mask)
-                mask &= mask - np.uint64(1)
+                place = lowest_bit(mask) if coded else _nearest(mask, far)
+                mask &= ~(np.uint64(1) << np.uint64(place))
                 if far[place] > last[0]:
                     continue
                 leaf = begin + place
