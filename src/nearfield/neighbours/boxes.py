@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from nearfield._threads import in_threads, thread_count
-from nearfield.neighbours import _boxes
-from nearfield.neighbours._boxes import BLOCK, BLOCK_DEPTH
+from nearfield.neighbours import _box_search, _boxes
+from nearfield.neighbours._boxes import BLOCK_DEPTH
 from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64
 from nearfield.neighbours._index import NeighbourTable, check_exclude, check_overflow, check_queries
-from nearfield.neighbours._panels import LEAF64
+from nearfield.neighbours._panels import BLOCK, LEAF64
 from nearfield.storage import Make
 from nearfield.warps import Metric
 
@@ -252,7 +252,7 @@ class BoxIndex:
 
         def run(start: int, stop: int) -> None:
             part = slice(start, stop)
-            _boxes.search(
+            _box_search.search(
                 queries[part], asking[part], self._tree, self._placed, self._metric.packed, self._hidden, most,
                 within[part], ids[part], sqdist[part], visited[part],
             )  # fmt: skip
@@ -279,7 +279,9 @@ class BoxIndex:
         """An order (b,) in which queries that follow each other lie near each other."""
         low, high, depth = self._tree[4], self._tree[5], self._boxes.depth
         near = np.empty(len(queries), dtype=np.int64)
-        in_threads(lambda a, b: _boxes.leaves_of(queries[a:b], low, high, depth, near[a:b]), len(queries), smallest=256)
+        in_threads(
+            lambda a, b: _box_search.leaves_of(queries[a:b], low, high, depth, near[a:b]), len(queries), smallest=256
+        )
         return np.argsort(near, kind="stable")
 
     def _prepare(self, b: int) -> None:
