@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numba import njit
 
-from nearfield.neighbours import SearchedRows, build_index, find_equal_rows
+from nearfield.neighbours import SearchedRows, as_they_are, build_index, find_equal_rows
+from nearfield.neighbours._box_search import limit_of_codes
+from nearfield.neighbours._panels import BLOCK, near_boxes, near_codes
 from nearfield.neighbours.boxes import Boxes, BoxIndex
 from nearfield.warps import Metric, Warps
 
@@ -92,3 +95,79 @@ def test_the_points_that_are_looked_at_are_counted():
     everywhere = build_index(np.random.default_rng(5).standard_normal((5000, 40)), "boxes")
     assert everywhere.looked_at(np.zeros((3, 40)), 64, np.full(3, -1), 1e9) == pytest.approx(5000, rel=0.2)
     assert everywhere.looked_at(np.zeros((3, 40)), 64, np.full(3, -1), 500) < 700
+
+
+def awkward(kind, n, d):
+    """Rows that make trouble for what is told in bytes and float32."""
+    rng = np.random.default_rng(6)
+    rows = rng.standard_normal((n, d))
+    if kind == "ties":
+        return rng.integers(0, 3, (n, d)).astype(np.float64)
+    if kind == "huge":
+        return 1e60 * rows
+    if kind == "tiny":
+        return 1e-25 * rows
+    if kind == "hardly anything":
+        return 1e-170 * rows  # squares vanish in float64
+    if kind == "far from zero":
+        return 1e7 + rows
+    if kind == "wide and narrow":
+        return rows * np.logspace(-12, 3, d)
+    if kind == "wild":
+        rows[:3] *= 1e15
+    if kind == "a column of one value":
+        rows[:, 0] = 0.1
+    return rows
+
+
+AWKWARD = ["normal", "ties", "huge", "tiny", "hardly anything", "far from zero", "wide and narrow", "wild"]
+AWKWARD += ["a column of one value"]
+
+
+@njit
+def hits_of(query, low, high, codes, leaf, last):
+    """The mask of what codes take for near."""
+    d, far, across = query.size, np.empty(BLOCK), np.empty(BLOCK)
+    offsets, steps = np.empty(d * BLOCK, dtype=np.float32), np.empty(d * BLOCK, dtype=np.float32)
+    near_boxes(query, low.reshape(-1), high.reshape(-1), leaf // BLOCK, d, last, far, across, offsets, steps)
+    limit = limit_of_codes(last, across[leaf % BLOCK], d)
+    return near_codes(codes.reshape(-1), leaf, d, offsets, steps, leaf % BLOCK, limit)
+
+
+@pytest.mark.parametrize("kind", AWKWARD)
+def test_codes_pass_over_no_point_within_the_limit(kind):
+    """Not even where the limit is the distance of the point itself."""
+    for d in (1, 8, 33):
+        rows = awkward(kind, 3000, d)
+        index = BoxIndex(Boxes(rows, find_equal_rows(rows), np.ones(d)), as_they_are(d))
+        index._prepare(10**9)
+        (placed, codes), (low, high) = index._placed, index._tree[6:8]
+        some, missed, passed = np.random.default_rng(7).integers(0, len(placed), 40), 0, 0
+        for query in rows[::600]:
+            for leaf in some:
+                distance = np.zeros(placed.shape[2])
+                for column, q in zip(placed[leaf], query, strict=True):
+                    distance += (q - column) ** 2
+                for last in distance[np.isfinite(distance)][::5]:
+                    mask = int(hits_of(query, low, high, codes, leaf, last))
+                    hits = np.array([mask >> c & 1 for c in range(len(distance))], dtype=bool)
+                    missed += np.count_nonzero(~hits & (distance <= last))
+                    passed += np.count_nonzero(~hits & (distance > last))
+        assert missed == 0
+        assert passed > 0 or kind not in ("normal", "far from zero")  # which is what they are there for
+
+
+@pytest.mark.parametrize("kind", AWKWARD)
+@pytest.mark.parametrize("d", [1, 8, 33])
+def test_awkward_rows_are_searched_exactly(kind, d):
+    rows = awkward(kind, 4000, d)
+    rows[-300:] = rows[:300]
+    which = np.arange(0, 4000, 17)
+    for k in (1, 40, 150):
+        expected = build_index(rows, "direct").query(rows[which], k, which)
+        index = build_index(rows, "boxes")
+        for size in (100, len(which)):  # the second time all leaves have codes
+            found = index.query(rows[which[:size]], k, which[:size])
+            np.testing.assert_array_equal(found.ids, expected.ids[:size])
+            np.testing.assert_array_equal(found.sqdist, expected.sqdist[:size])
+        assert len(index._placed[1]) > 0 or d == 1

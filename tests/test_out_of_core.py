@@ -233,15 +233,15 @@ def test_placed_leaves_lie_where_the_rows_do(tmp_path, brief_training, monkeypat
 
     monkeypatch.setattr(BoxIndex, "_prepare", noted)
     expected = model.predict(new)
-    assert mapped_from_a_file(indexes[-1]._placed)
+    assert mapped_from_a_file(indexes[-1]._placed[0])
     with pytest.warns(UserWarning, match="contains the 700 training rows"):
         model.save(tmp_path / "model")
     monkeypatch.setattr(persistence, "_LEAST_MAPPED", 1)
     opened = {mapped: GPRegressor.load(tmp_path / "model", mapped=mapped) for mapped in (True, False)}
     for mapped, model in opened.items():
         np.testing.assert_array_equal(model.predict(new), expected)
-        assert len(indexes[-1]._placed)
-        assert mapped_from_a_file(indexes[-1]._placed) == mapped
+        assert len(indexes[-1]._placed[0])
+        assert mapped_from_a_file(indexes[-1]._placed[0]) == mapped
     full = GPRegressor.load(tmp_path / "model", mapped=True)
 
     def no_room(*_, **__):
@@ -249,7 +249,7 @@ def test_placed_leaves_lie_where_the_rows_do(tmp_path, brief_training, monkeypat
 
     monkeypatch.setattr(storage.Storage, "_mapped", no_room)
     np.testing.assert_array_equal(full.predict(new), expected)
-    assert not len(indexes[-1]._placed)
+    assert not len(indexes[-1]._placed[0])
 
 
 def test_the_command_fits_a_folder(tmp_path, brief_training, capsys):

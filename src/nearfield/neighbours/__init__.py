@@ -58,34 +58,34 @@ Kind = Literal["auto", "boxes", "product", "direct"]
 
 
 # Which search is faster: processor time of one thread in microseconds a query, k = 64, on a busy machine with AVX-512,
-# and how many points the search of boxes looks at. "scaled" is normal with each column 0.6 times the one before, as
-# length scales do; "curved" a surface of three dimensions with noise of 0.05.
+# many queries to an index, and how many points the search of boxes looks at. "scaled" is normal with each column 0.6
+# times the one before, as length scales do; "curved" a surface of three dimensions with noise of 0.05.
 #
 #  rows            n    d   looked at    boxes  product
-#  normal      1,000    8         984        8       12
-#  normal      1,000   30       1,000       12       13
-#  normal     10,000    3         468        9       12
-#  normal     10,000    5       1,495       13       12
-#  normal     10,000    8       4,895       25       14
-#  normal     10,000   30      10,000       94       18
-#  normal    100,000    3         584       10       26
-#  normal    100,000    5       1,961       18       30
-#  normal    100,000    8      11,803       57       38
-#  normal    100,000   30     100,000    1,276       79
-#  normal    100,000  100     100,000    4,244      229
-#  normal  1,000,000    4       1,249       18      146
-#  normal  1,000,000    8      20,353      170      225
-#  scaled      1,000   20         467        7       12
-#  scaled     10,000   20         963       15       16
-#  scaled    100,000   20       2,107       31       61
-#  scaled  1,000,000   20       4,095       61      438
-#  curved     10,000   60       1,891       60       24
-#  curved    100,000   60       1,120       64      135
+#  normal       1,000    8         996        5       13
+#  normal       1,000   30       1,000        8       15
+#  normal      10,000    3         432        5       17
+#  normal      10,000    5       1,519        7       17
+#  normal      10,000    8       4,595       12       17
+#  normal      10,000   30      10,000       45       19
+#  normal     100,000    3         513        4       31
+#  normal     100,000    5       2,204        9       33
+#  normal     100,000    8      11,074       24       36
+#  normal     100,000   30      99,999      282       57
+#  normal     100,000  100     100,000    1,822      120
+#  normal   1,000,000    4       1,230        9       98
+#  normal   1,000,000    8      20,139       63      136
+#  scaled       1,000   20         399        3       14
+#  scaled      10,000   20         936        7       18
+#  scaled     100,000   20       2,236       13       47
+#  scaled   1,000,000   20       4,442       35      238
+#  curved      10,000   60       1,997       26       23
+#  curved     100,000   60       1,290       36       83
 #
 # Neither the number of columns nor the dimension that the rows fill tells the rows of this table apart; how many points
 # have to be looked at does, and a few queries tell that. These are the costs in nanoseconds.
-_BOX_QUERY, _BOX_POINT, _BOX_NUMBER = 6_000.0, 1.0, 0.42  # a query; a point that is looked at; a coordinate of it
-_PRODUCT_QUERY, _PRODUCT_POINT, _PRODUCT_NUMBER = 11_000.0, 0.09, 0.021
+_BOX_QUERY, _BOX_POINT, _BOX_NUMBER = 4_000.0, 0.8, 0.15  # a query; a point that is looked at; a coordinate of it
+_PRODUCT_QUERY, _PRODUCT_POINT, _PRODUCT_NUMBER = 14_000.0, 0.09, 0.0092
 _FEW_COLUMNS = 2  # up to so many, or points, boxes serve well without a look at the rows
 _FEW_POINTS = 1000
 _ASKED, _ASKED_K = 8, 64  # queries that tell, and neighbours

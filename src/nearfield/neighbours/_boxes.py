@@ -1,15 +1,11 @@
-"""Nearest rows by boxes: brute force that skips boxes of rows too far away, or of none that may be seen.
+"""Rows in boxes: cut, bounded, put where a metric has them, and taken out again; `_box_search.py` searches them.
 
 Points lie in the order of the leaves of a balanced k-d tree, whose nodes know the box around their points. Node i has
-the children 2i + 1 and 2i + 2. A query goes down the tree, nearer boxes first, and leaves out those that are farther
-than the k-th neighbour found so far. In a leaf, distances are computed as brute force does it.
+the children 2i + 1 and 2i + 2.
 
 Boxes are those of the inputs. A metric bends and stretches columns, one by one and never backwards, so that what was in
 a box is in the box of the bent and stretched corners. A leaf is bent and stretched when a query first comes to it, or
 all leaves at once where most will be visited.
-
-Rounding never turns an order around: if x lies beyond the side of a box, the rounded distance to x is at least that to
-the side, column by column and in every sum. So what is skipped could not have been found, to the last bit.
 """
 
 from __future__ import annotations
@@ -17,16 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from nearfield._compiled import compiled
-from nearfield.neighbours._panels import LEAF64, fetch, lowest_bit, single_squares
-from nearfield.neighbours._select import NOBODY
+from nearfield.neighbours._panels import BLOCK, CODES, LEAF64
 from nearfield.warps import placed
 
 _SOME = 64  # points of a node that tell which column is the widest
-BLOCK_DEPTH = 4
-BLOCK = 1 << BLOCK_DEPTH  # leaves of a block, whose boxes are looked at together
-_ENOUGH = 32  # neighbours more than are wanted that are collected before the nearest are sorted out
-_RANKED = 128  # up to so many neighbours are sorted by counting the smaller ones of each, which vectorises
-_KEPT = 2**17  # coordinates of bent leaves that a portion of queries keeps, 1 MB
+BLOCK_DEPTH = 4  # levels of nodes from a block to its leaves
+assert BLOCK == 1 << BLOCK_DEPTH
 _SLACK = 1e-13  # of bent columns, whose pieces may overlap by rounding where they meet
 
 
@@ -196,6 +188,23 @@ def place_leaves(panels, centre, scale, metric, out, begin, end, shift):
 
 
 @compiled()
+def encode_leaves(placed, low, high, codes, begin, end):
+    """Fill the codes (leaves, d, LEAF64) of the leaves begin .. end: where, in a byte, between the sides of its box.
+
+    placed (leaves, d, LEAF64) are the points; low, high (blocks, d, BLOCK) the sides.
+    """
+    for leaf in range(begin, end):
+        block, place = leaf // BLOCK, leaf % BLOCK
+        for j in range(placed.shape[1]):
+            side = low[block, j, place]
+            width = high[block, j, place] - side
+            factor = CODES / width if width > 0.0 else 0.0
+            for c in range(LEAF64):
+                code = (placed[leaf, j, c] - side) * factor + 0.5
+                codes[leaf, j, c] = np.uint8(min(code, CODES + 0.5)) if code >= 0.0 else np.uint8(0)
+
+
+@compiled()
 def fill_spots(m, depth, starts, members, spots):
     """Fill spots (n,) with where each row is: the number of its leaf times LEAF64, and its place there."""
     for leaf in range(1 << depth):
@@ -223,265 +232,3 @@ def unpack(m, panels, depth, points, begin, end):
         for i in range(first, stop):
             for j in range(points.shape[1]):
                 points[i, j] = panels[leaf, j, i - first]
-
-
-@compiled()
-def _to_box(query, low, high, node):
-    """Squared distance from the query (d,) to the box of a node, summed in the order of the columns."""
-    total = 0.0
-    for j in range(query.size):
-        off = max(max(low[node, j] - query[j], query[j] - high[node, j]), 0.0)
-        total += off * off
-    return total
-
-
-@compiled()
-def leaves_of(queries, low, high, depth, found):
-    """Fill found (b,) with the leaf near each query: the one behind the nearer boxes, from the root down."""
-    inner = (1 << depth) - 1
-    for i in range(queries.shape[0]):
-        node = 0
-        while node < inner:
-            left = 2 * node + 1
-            node = (
-                left if _to_box(queries[i], low, high, left) <= _to_box(queries[i], low, high, left + 1) else left + 1
-            )
-        found[i] = node - inner
-
-
-@compiled()
-def _hidden(row, seen, groups, times, spots):
-    """Whether the row `row` may not be predicted from the row `seen`."""
-    if groups.size and groups[row] == groups[seen]:
-        return True
-    if times.size and times[seen] >= times[row]:
-        return True
-    if spots.shape[1]:
-        off = 0.0
-        for j in range(spots.shape[1]):
-            off += (spots[row, j] - spots[seen, j]) ** 2
-        return off <= 1.0
-    return False
-
-
-@compiled()
-def _nobody_there(row, node, groups, times, labels, earliest):
-    """Whether the row may see none of the node's rows."""
-    if groups.size and labels[node, 0] == groups[row] and labels[node, 1] == groups[row]:
-        return True
-    return times.size > 0 and earliest[node] >= times[row]
-
-
-@compiled()
-def _less(distance, row, other, other_row):
-    return (distance < other) | ((distance == other) & (row < other_row))
-
-
-@compiled()
-def _keep_nearest(distance, rows, size, k, values):
-    """Move the k nearest of so many, all different by (distance, row), to the front; the largest distance, and its row.
-
-    values: room for as many distances.
-    """
-    low, high = 0, size - 1
-    values[:size] = distance[:size]
-    while low < high:
-        middle = (low + high) // 2
-        if values[middle] < values[low]:
-            values[middle], values[low] = values[low], values[middle]
-        if values[high] < values[low]:
-            values[high], values[low] = values[low], values[high]
-        if values[middle] < values[high]:
-            values[middle], values[high] = values[high], values[middle]
-        pivot = values[high]  # the median of three
-        store = low
-        for i in range(low, high):  # without a branch that could be foretold wrongly
-            own = values[i]
-            values[i] = values[store]
-            values[store] = own
-            store += own < pivot
-        values[high], values[store] = values[store], values[high]
-        if store == k - 1:
-            break
-        if store < k - 1:
-            low = store + 1
-        else:
-            high = store - 1
-    last, nearer, equal, last_row = values[k - 1], 0, 0, np.int64(-1)
-    for i in range(size):
-        nearer += distance[i] < last
-        equal += distance[i] == last
-    if nearer + equal > k:  # of equal distances, the lowest rows
-        tied = np.sort(rows[:size][distance[:size] == last])
-        last_row = tied[k - nearer - 1]
-    else:
-        last_row = NOBODY
-    kept, highest = 0, np.int64(-1)
-    for i in range(size):
-        own, row = distance[i], rows[i]
-        distance[kept], rows[kept] = own, row
-        kept += (own < last) | ((own == last) & (row <= last_row))
-        highest = max(highest, row if own == last and row <= last_row else highest)
-    return last, highest
-
-
-@compiled()
-def _sorted_into(distance, rows, size, sqdist, ids):
-    """Fill sqdist, ids (k,) with so many, sorted by (distance, row); -1 and inf behind them."""
-    sqdist[size:] = np.inf
-    ids[size:] = -1
-    if size <= _RANKED:
-        for i in range(size):
-            rank, own, own_row = 0, distance[i], rows[i]
-            for j in range(size):
-                rank += _less(distance[j], rows[j], own, own_row)
-            sqdist[rank], ids[rank] = own, own_row
-        return
-    order = np.argsort(distance[:size])
-    for i in range(size):
-        own, own_row, place = distance[order[i]], rows[order[i]], i
-        while place > 0 and sqdist[place - 1] == own and ids[place - 1] > own_row:
-            sqdist[place], ids[place] = sqdist[place - 1], ids[place - 1]
-            place -= 1
-        sqdist[place], ids[place] = own, own_row
-
-
-@compiled()
-def _to_leaves(query, low, high, block, far):
-    """Fill far (BLOCK,) with the squared distances from the query (d,) to the boxes of the leaves of a block."""
-    far[:] = 0.0
-    for j in range(query.size):
-        q = query[j]
-        for c in range(BLOCK):
-            below, above = low[block, j, c] - q, q - high[block, j, c]
-            off = below if below > above else above
-            off = off if off > 0.0 else 0.0
-            far[c] += off * off
-
-
-@compiled(inline="always")
-def _take(mask, distance, begin, leaf, tree, hidden, row, q, near, near_rows, size, last, last_row, values, k):
-    """Take the points of a leaf that hit query q, by the mask, distances from `begin` on, among its nearest so far.
-
-    Of query q, size[q] rows were taken, near_rows[q] at near[q]; none beyond last[q], last_row[q] can be among the k
-    nearest. row: the one that asks, which may not see all.
-    """
-    m, starts, members, depth = tree[0], tree[1], tree[2], tree[8]
-    groups, times, spots = hidden[0], hidden[1], hidden[2]
-    hiding = row >= 0 and (groups.size > 0 or times.size > 0 or spots.shape[1] > 0)
-    start = (m * leaf) >> (depth + BLOCK_DEPTH)
-    while mask != 0:
-        c = lowest_bit(mask)
-        mask &= mask - np.uint64(1)
-        own, point = distance[begin + c], start + c
-        first, end = (starts[point], starts[point + 1]) if starts.size else (point, point + 1)
-        for member in range(first, end):
-            seen = members[member]
-            if own > last[q] or (own == last[q] and seen > last_row[q]):
-                break  # ids ascend: the rest cannot enter either
-            if seen == row or (hiding and _hidden(row, seen, groups, times, spots)):
-                continue
-            near[q, size[q]], near_rows[q, size[q]] = own, seen
-            size[q] += 1
-            if size[q] == near.shape[1]:
-                last[q], last_row[q] = _keep_nearest(near[q], near_rows[q], size[q], k, values)
-                size[q] = k
-    if size[q] >= k + _ENOUGH:
-        last[q], last_row[q] = _keep_nearest(near[q], near_rows[q], size[q], k, values)
-        size[q] = k
-
-
-@compiled()
-def _room(k):
-    return k + max(k, 2 * _ENOUGH)
-
-
-@compiled()
-def _finish(near, near_rows, size, values, sqdist, ids):
-    """Fill sqdist, ids (k,) with the nearest of those taken."""
-    k = ids.size
-    if size > k:
-        _keep_nearest(near, near_rows, size, k, values)
-    _sorted_into(near, near_rows, min(size, k), sqdist, ids)
-
-
-@compiled()
-def search(queries, asking, tree, leaves_placed, metric, hidden, most, within, ids, sqdist, visited):
-    """Fill ids, sqdist (b, k) with the nearest rows of queries (b, d) that the rows `asking` (b,), -1: none, may see.
-
-    tree: of m points; members (n,) are the rows in the order of the leaves, of point p those from starts[p] on, where
-    points have several; then what `boxes.Boxes` says, its boxes where the metric puts them. leaves_placed: all panels
-    where the metric puts them, or none. within (b,): squared distances beyond which nothing is looked for. `most`
-    leaves are visited, visited (b,) says how many were. Queries that follow each other should lie near each other.
-    """
-    m, members, panels, low, high, leaf_low, leaf_high, depth, centre, scale = (
-        tree[0], tree[2], tree[3], tree[4], tree[5], tree[6], tree[7], tree[8], tree[9], tree[10],
-    )  # fmt: skip
-    groups, times, labels, earliest = hidden[0], hidden[1], hidden[3], hidden[4]
-    restricted = groups.size > 0 or times.size > 0
-    b, d = queries.shape
-    k, blocks = ids.shape[1], 1 << depth
-    ready = leaves_placed.shape[0] > 0
-    slots = 1
-    while not ready and slots < panels.shape[0] and 2 * slots * d * LEAF64 <= _KEPT:
-        slots *= 2
-    tags = np.full(slots, -1)
-    scratch = np.empty((0 if ready else slots, d, LEAF64))
-    flat = leaves_placed.reshape(-1) if ready else scratch.reshape(-1)
-    distance, hits = np.empty(LEAF64), np.empty(1, dtype=np.uint64)
-    no_columns, far_leaves = np.empty(0, dtype=np.int64), np.empty(BLOCK)
-    stack, to_box = np.empty(depth + 2, dtype=np.int64), np.empty(depth + 2)
-    near_rows, near, values = np.empty((1, _room(k)), dtype=np.int64), np.empty((1, _room(k))), np.empty(_room(k))
-    size, last, last_row = np.empty(1, dtype=np.int64), np.empty(1), np.empty(1, dtype=np.int64)
-    for i in range(b):
-        query, row = queries[i], asking[i]
-        hiding = restricted and row >= 0
-        size[0], last[0], last_row[0], looked = 0, within[i], NOBODY, 0
-        stack[0], to_box[0], waiting = 0, 0.0, 1
-        while waiting and looked < most:
-            waiting -= 1
-            node = stack[waiting]
-            if to_box[waiting] > last[0]:
-                continue
-            if node < blocks - 1:
-                left, right = 2 * node + 1, 2 * node + 2
-                a, c = _to_box(query, low, high, left), _to_box(query, low, high, right)
-                if hiding:
-                    if _nobody_there(row, left, groups, times, labels, earliest):
-                        a = np.inf
-                    if _nobody_there(row, right, groups, times, labels, earliest):
-                        c = np.inf
-                if a > c:
-                    left, right, a, c = right, left, c, a
-                if c <= last[0] and c < np.inf:
-                    stack[waiting], to_box[waiting] = right, c
-                    waiting += 1
-                if a <= last[0] and a < np.inf:
-                    stack[waiting], to_box[waiting] = left, a
-                    waiting += 1
-                continue
-            block = node - (blocks - 1)
-            _to_leaves(query, leaf_low, leaf_high, block, far_leaves)
-            for place in range(BLOCK):
-                if ready and far_leaves[place] <= last[0]:
-                    leaf = block * BLOCK + place
-                    for line in range(0, d * LEAF64, 32):
-                        fetch(flat, leaf * d * LEAF64 + line)
-                    fetch(members, (m * leaf) >> (depth + BLOCK_DEPTH))
-            for place in range(BLOCK):
-                if far_leaves[place] > last[0] or looked >= most:
-                    continue
-                leaf = block * BLOCK + place
-                looked += 1
-                slot = leaf
-                if not ready:
-                    slot = leaf & (slots - 1)
-                    if tags[slot] != leaf:
-                        place_leaves(panels, centre, scale, metric, scratch, leaf, leaf + 1, slot - leaf)
-                        tags[slot] = leaf
-                single_squares(flat, distance, query, no_columns, last, distance, hits, slot, 1, d, 0, 0, d)
-                if hits[0] != 0:
-                    _take(hits[0], distance, 0, leaf, tree, hidden, row, 0, near, near_rows, size, last, last_row,
-                          values, k)  # fmt: skip
-        _finish(near[0], near_rows[0], size[0], values, sqdist[i], ids[i])
-        visited[i] = looked

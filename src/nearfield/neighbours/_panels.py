@@ -25,6 +25,8 @@ QUERIES = 6  # that share a panel
 PANEL32 = 2 * REGISTER_BITS // 32  # points to a panel of float32
 PANEL64 = 2 * REGISTER_BITS // 64  # the same of float64
 LEAF64 = 32  # the same for a single query, on every machine: boxes are written to files
+BLOCK = 16  # boxes of leaves that are looked at together
+CODES = 255  # steps of a code, a byte, from the lower to the upper side of its leaf's box
 EIGHT = 8  # points whose distances are computed together where they lie apart
 WIDE32 = 64  # points to a wide panel of float32: the bits of a mask
 
@@ -150,6 +152,134 @@ products = _against_panels(32, PANEL32, QUERIES, False, _add_product, "<")  # fl
 listed_products = _against_panels(32, WIDE32, 1, True, _add_product, "<")  # the same, over the listed columns
 squares = _against_panels(64, PANEL64, QUERIES, False, _add_square, "<=")  # float64: start + |x - z|^2
 single_squares = _against_panels(64, LEAF64, 1, False, _add_square, "<=", False)  # the same, of one query
+
+
+def _splat(builder: Any, scalar: Any, lanes: int) -> Any:
+    """A vector with this number in every lane."""
+    vector, integer = ir.VectorType(scalar.type, lanes), ir.IntType(32)
+    single = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(integer, 0))
+    zeros = ir.Constant(ir.VectorType(integer, lanes), [0] * lanes)
+    return builder.shuffle_vector(single, ir.Constant(vector, ir.Undefined), zeros)
+
+
+def _vector_at(builder: Any, pointer: Any, place: Any, lanes: int) -> Any:
+    """The address of as many numbers as a vector has lanes, from a place on."""
+    where = builder.gep(pointer, [place])
+    return builder.bitcast(where, ir.VectorType(where.type.pointee, lanes).as_pointer())
+
+
+def _mask_of(builder: Any, hits: list[Any]) -> Any:
+    """One mask (uint64) of several vectors of comparisons, one behind the other."""
+    mask_type, lanes = ir.IntType(64), hits[0].type.count
+    mask = ir.Constant(mask_type, 0)
+    for v, hit in enumerate(hits):
+        bits = builder.zext(builder.bitcast(hit, ir.IntType(lanes)), mask_type)
+        mask = builder.or_(mask, builder.shl(bits, ir.Constant(mask_type, v * lanes)))
+    return mask
+
+
+@intrinsic
+def near_boxes(
+    typingctx: Any,
+    query: Any,
+    low: Any,
+    high: Any,
+    block: Any,
+    d: Any,
+    limit: Any,
+    far: Any,
+    across: Any,
+    offsets: Any,
+    steps: Any,
+) -> Any:
+    """The mask (uint64) of the boxes of a block that are no farther from a query (d,) than the limit, squared.
+
+    low, high (.., d, BLOCK) flat. Fills far (BLOCK,) with their squared distances, summed in the order of the columns;
+    and for `near_codes` across (BLOCK,) with the steps of their codes, squared and summed; column by column
+    (d * BLOCK,), in float32, offsets with how far the query is above their lower sides, and steps.
+    """
+    lanes = REGISTER_BITS // 64
+    vectors = BLOCK // lanes
+    single = ir.VectorType(ir.FloatType(), lanes)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, below, above = (context.make_array(signature.args[n])(context, builder, args[n]).data for n in range(3))
+        out = [context.make_array(signature.args[n])(context, builder, args[n]).data for n in range(6, 10)]
+        block, d, limit = args[3:6]
+        zero = ir.Constant(ir.VectorType(ir.DoubleType(), lanes), None)
+        share = _splat(builder, ir.Constant(ir.DoubleType(), 1.0 / CODES), lanes)
+        size = ir.Constant(d.type, BLOCK)
+        corner = builder.mul(builder.mul(block, d), size)
+        sums, squares = ([cgutils.alloca_once(builder, zero.type) for _ in range(vectors)] for _ in range(2))
+        for total in (*sums, *squares):
+            builder.store(zero, total)
+        with cgutils.for_range(builder, d) as over_columns:
+            own = _splat(builder, builder.load(builder.gep(x, [over_columns.index])), lanes)
+            line = builder.mul(over_columns.index, size)
+            for v, (total, square) in enumerate(zip(sums, squares, strict=True)):
+                place = builder.add(line, ir.Constant(d.type, v * lanes))
+                at = builder.add(corner, place)
+                left, right = (builder.load(_vector_at(builder, side, at, lanes), align=8) for side in (below, above))
+                under, over = builder.fsub(left, own), builder.fsub(own, right)
+                off = builder.select(builder.fcmp_ordered(">", under, over), under, over)
+                off = builder.select(builder.fcmp_ordered(">", off, zero), off, zero)
+                builder.store(builder.fadd(builder.load(total), builder.fmul(off, off)), total)
+                step = builder.fmul(builder.fsub(right, left), share)
+                builder.store(builder.fadd(builder.load(square), builder.fmul(step, step)), square)
+                for array, value in ((out[2], builder.fneg(under)), (out[3], step)):
+                    builder.store(builder.fptrunc(value, single), _vector_at(builder, array, place, lanes), align=4)
+        most, hits = _splat(builder, limit, lanes), []
+        for v, found in enumerate(zip(sums, squares, strict=True)):
+            value, square = builder.load(found[0]), builder.load(found[1])
+            for array, numbers in ((out[0], value), (out[1], square)):
+                builder.store(numbers, _vector_at(builder, array, ir.Constant(d.type, v * lanes), lanes), align=8)
+            hits.append(builder.fcmp_ordered("<=", value, most))
+        return _mask_of(builder, hits)
+
+    n = types.intp
+    return types.uint64(query, low, high, n, n, types.float64, far, across, offsets, steps), codegen
+
+
+@intrinsic
+def near_codes(typingctx: Any, codes: Any, leaf: Any, d: Any, offsets: Any, steps: Any, place: Any, limit: Any) -> Any:
+    """The mask (uint64) of the points c of a leaf with sum_j (offset_j - step_j codes[leaf, j, c])^2 <= limit, or NaN.
+
+    In float32, fused. codes (.., d, LEAF64) of bytes; offsets and steps (d, BLOCK) at `place`, from `near_boxes`.
+    """
+    lanes = REGISTER_BITS // 32
+    vector, integers = ir.VectorType(ir.FloatType(), lanes), ir.VectorType(ir.IntType(32), lanes)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        packed, offsets, steps = (
+            context.make_array(signature.args[n])(context, builder, args[n]).data for n in (0, 3, 4)
+        )
+        leaf, d, place, limit = args[1], args[2], args[5], args[6]
+        fused = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f32"
+        )
+        zero, size = ir.Constant(vector, None), ir.Constant(d.type, LEAF64)
+        corner = builder.mul(builder.mul(leaf, d), size)
+        sums = [cgutils.alloca_once(builder, vector) for _ in range(LEAF64 // lanes)]
+        for total in sums:
+            builder.store(zero, total)
+        with cgutils.for_range(builder, d) as over_columns:
+            at = builder.add(builder.mul(over_columns.index, ir.Constant(d.type, BLOCK)), place)
+            offset, step = (
+                _splat(builder, builder.load(builder.gep(array, [at])), lanes) for array in (offsets, steps)
+            )
+            back = builder.fneg(step)
+            line = builder.add(corner, builder.mul(over_columns.index, size))
+            for v, total in enumerate(sums):
+                start = builder.add(line, ir.Constant(d.type, v * lanes))
+                own = builder.load(_vector_at(builder, packed, start, lanes), align=1)
+                code = builder.sitofp(builder.zext(own, integers), vector)
+                off = builder.call(fused, [back, code, offset])
+                builder.store(builder.call(fused, [off, off, builder.load(total)]), total)
+        most = _splat(builder, limit, lanes)
+        return _mask_of(builder, [builder.fcmp_unordered("<=", builder.load(total), most) for total in sums])
+
+    n = types.intp
+    return types.uint64(codes, n, n, offsets, steps, n, types.float32), codegen
 
 
 @intrinsic

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from nearfield._threads import in_threads, thread_count
-from nearfield.neighbours import _boxes
-from nearfield.neighbours._boxes import BLOCK, BLOCK_DEPTH
+from nearfield.neighbours import _box_search, _boxes
+from nearfield.neighbours._boxes import BLOCK_DEPTH
 from nearfield.neighbours._equal_rows import EqualRows, Float64, Int64
 from nearfield.neighbours._index import NeighbourTable, check_exclude, check_overflow, check_queries
-from nearfield.neighbours._panels import LEAF64
+from nearfield.neighbours._panels import BLOCK, LEAF64
 from nearfield.numbering import numbers
 from nearfield.storage import Make, beside
 from nearfield.warps import Metric
@@ -219,7 +219,8 @@ class BoxIndex:
             boxes.centre, boxes.scale,
         )  # fmt: skip
         self._hidden = self._labelled(hidden or Hidden())
-        self._placed = np.empty((0, boxes.columns, LEAF64))
+        nothing = (0, boxes.columns, LEAF64)
+        self._placed = np.empty(nothing), np.empty(nothing, dtype=np.uint8)  # all leaves, and their codes
         self._asked, self._seen = 0, 0  # queries so far, and the leaves that they visited
 
     @property
@@ -258,7 +259,7 @@ class BoxIndex:
 
         def run(start: int, stop: int) -> None:
             part = slice(start, stop)
-            _boxes.search(
+            _box_search.search(
                 queries[part], asking[part], self._tree, self._placed, self._metric.packed, self._hidden, most,
                 within[part], ids[part], sqdist[part], visited[part],
             )  # fmt: skip
@@ -285,26 +286,29 @@ class BoxIndex:
         """An order (b,) in which queries that follow each other lie near each other."""
         low, high, depth = self._tree[4], self._tree[5], self._boxes.depth
         near = np.empty(len(queries), dtype=np.int64)
-        in_threads(lambda a, b: _boxes.leaves_of(queries[a:b], low, high, depth, near[a:b]), len(queries), smallest=256)
+        in_threads(
+            lambda a, b: _box_search.leaves_of(queries[a:b], low, high, depth, near[a:b]), len(queries), smallest=256
+        )
         return np.argsort(near, kind="stable")
 
     def _prepare(self, b: int) -> None:
         """Put all leaves where the metric says if b queries are likely to visit about as many."""
         boxes = self._boxes
         each = self._seen / self._asked if self._asked else float(_EXPECTED)
-        if len(self._placed) or self._seen + b * each < len(boxes.panels):
+        if len(self._placed[0]) or self._seen + b * each < len(boxes.panels):
             return
         try:
-            placed = boxes.room(boxes.panels.shape, np.float64)
+            placed, codes = (boxes.room(boxes.panels.shape, dtype) for dtype in (np.float64, np.uint8))
         except OSError:  # no room for them on the disk: a leaf is then put there whenever it is visited
             return
-        in_threads(
-            lambda a, b: _boxes.place_leaves(
-                boxes.panels, boxes.centre, boxes.scale, self._metric.packed, placed, a, b, 0
-            ),
-            len(placed), smallest=1024,
-        )  # fmt: skip
-        self._placed = placed
+        metric, low, high = self._metric.packed, self._tree[6], self._tree[7]
+
+        def place(start: int, stop: int) -> None:
+            _boxes.place_leaves(boxes.panels, boxes.centre, boxes.scale, metric, placed, start, stop, 0)
+            _boxes.encode_leaves(placed, low, high, codes, start, stop)
+
+        in_threads(place, len(placed), smallest=1024)
+        self._placed = placed, codes
 
     def _labelled(self, hidden: Hidden) -> tuple[np.ndarray, ...]:
         """What is hidden, as arrays that are empty where there is nothing, and what nodes know of it."""
