@@ -391,7 +391,9 @@ def test_the_choice_follows_the_rows_not_their_columns():
     surface = np.sin(rng.uniform(-1.0, 1.0, size=(5000, 2)) @ rng.normal(size=(2, 40)) * 3.0)
     assert build_index(rows).kind == "product"
     assert build_index(rows * ([1.0] * 2 + [1e-4] * 18)).kind == "boxes"
-    assert build_index(surface + 0.05 * rng.normal(size=surface.shape)).kind == "product"  # few dimensions, but askew
+    noise = rng.normal(size=surface.shape)
+    assert build_index(surface + 0.05 * noise).kind == "boxes"
+    assert build_index(surface + 1.0 * noise).kind == "product"
     assert build_index(rows[:, :3]).kind == "boxes"
 
 

@@ -220,7 +220,8 @@ class BoxIndex:
         )  # fmt: skip
         self._hidden = self._labelled(hidden or Hidden())
         nothing = (0, boxes.columns, LEAF64)
-        self._placed = np.empty(nothing), np.empty(nothing, dtype=np.uint8)  # all leaves, and their codes
+        # All leaves, and their codes.
+        self._placed: tuple[np.ndarray, np.ndarray] = np.empty(nothing), np.empty(nothing, dtype=np.uint8)
         self._asked, self._seen = 0, 0  # queries so far, and the leaves that they visited
 
     @property
