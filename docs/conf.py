@@ -81,6 +81,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"nearfield {release}"
 html_static_path = ["_static"]
 html_css_files = ["nearfield.css"]
+html_js_files = ["nearfield.js"]
 html_context = {"default_mode": "auto"}
 html_copy_source = False
 html_show_sourcelink = False
