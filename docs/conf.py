@@ -38,6 +38,7 @@ nitpick_ignore_regex = [  # what other packages document, on sites that are else
     (r"py:.*", r".*(set_fit_request|set_score_request)"),
 ]
 suppress_warnings = ["config.cache"]
+smartquotes = False
 default_role = "literal"
 highlight_language = "none"  # what is indented in the pages is for the shell, or a picture in letters
 
@@ -80,6 +81,8 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"nearfield {release}"
 html_static_path = ["_static"]
 html_css_files = ["nearfield.css"]
+html_js_files = ["nearfield.js"]
+html_context = {"default_mode": "auto"}
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {

@@ -204,7 +204,7 @@ def test_bits_of_a_row_do_not_depend_on_its_company(kind, seed, monkeypatch):
     np.testing.assert_array_equal(figures(rows[7:], y), together[:, 7:])
     np.testing.assert_array_equal(np.hstack([figures(rows[i : i + 1], y) for i in rows]), together)
     for block in (1, 7, 64):
-        monkeypatch.setattr("nearfield.counts._BLOCK", block)
+        monkeypatch.setattr("nearfield.count_kinds._BLOCK", block)
         np.testing.assert_array_equal(figures(rows, y), together)
 
 

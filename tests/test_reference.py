@@ -5,6 +5,7 @@ The pages of docs/reference name each class and method; numpydoc reads the doc s
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import inspect
 import re
@@ -91,6 +92,13 @@ def test_every_method_of_an_estimator_is_on_its_page(name):
     kinds = property | classmethod | FunctionType
     public = {one for one in dir(own) if one[0] != "_" and isinstance(inspect.getattr_static(own, one), kinds)}
     assert there - OF_SKLEARN == {one for one in public if not re.fullmatch(r"set_\w+_request", one)} - OF_SKLEARN
+
+
+@pytest.mark.usefixtures("brief_training")
+@pytest.mark.parametrize("name", [name for name in (*CLASSES, *METHODS) if ">>>" in (resolved(name).__doc__ or "")])
+def test_examples_run(name):
+    example = doctest.DocTestParser().get_doctest(inspect.getdoc(resolved(name)), {}, name, None, None)
+    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 # --- what is said is so ---------------------------------------------------------------------------------------------
