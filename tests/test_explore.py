@@ -233,7 +233,7 @@ def test_gaps_levels_and_far_points_are_told():
     assert "their median" in remark
     found = told(area="100000", sold="2099-01-01")
     assert len(found["remarks"]) == 2
-    assert "beyond" in found["remarks"][0]
+    assert "area: 100,000 is beyond the training rows, which go from" in found["remarks"][0]
     assert found["rests"].startswith("Far from all training rows")
     assert explorer.predicted(asked)["rests"] == "Amid the training rows."
 

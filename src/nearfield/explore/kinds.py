@@ -69,6 +69,8 @@ class Kind:
 
     bars = f"{100 * WIDE:.0f} % intervals of a new observation"
     """what the error bars of effects are"""
+    far = "the prediction is no more than the mean of the model, and the error bars are about as wide as they can be"
+    """what predictions are far from all training rows"""
 
     def __init__(self, model: Any, targets: np.ndarray, given: Mapping[str, np.ndarray]) -> None:
         """targets: (b,) or (b, P) of some training rows; given: what these have beside the inputs, (b,) each."""
@@ -210,6 +212,7 @@ class Classes(Kind):
     """One of two or more classes."""
 
     bars = "the probability with the latent function two standard deviations lower, and higher"
+    far = "the probabilities are about the same everywhere there"
 
     def __init__(self, model: Any, targets: np.ndarray, given: Mapping[str, np.ndarray]) -> None:
         super().__init__(model, targets, given)
