@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from cli_runs import failed, runner
 from explore_models import explorer_of, model_of, started
 
-from nearfield.explore import ADDRESS, Page
+from nearfield.cli_saved import SavedModel
+from nearfield.explore import ADDRESS, Explorer, Page
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -152,6 +154,23 @@ def test_the_command_serves_until_interrupted(tmp_path):
     out, err = process.stdout.read(), process.stderr.read()
     assert err == ""
     assert out.splitlines() == ["The page shows training rows. Stop with Ctrl-C.", "", "Stopped."]
+
+
+@pytest.mark.parametrize("name", ["table_number", "table_classes", "table_counts", "table_outputs"])
+def test_models_of_the_command_line(name):
+    """Rows are counted from 1 there, and targets have names."""
+    path = Path(__file__).parent / "files" / "v3" / f"{name}.nearfield"
+    with SavedModel(path) as saved:
+        explorer = Explorer(saved.load())
+        own = saved.encoder.target
+    told, start = explorer.described(), explorer.described()["start"]
+    assert told["target"]["title"] == ", ".join(own.names)
+    assert [column["name"] for column in told["columns"]] == saved.encoder.column_names
+    assert [one["name"] for one in told["target"]["given"]] == list(own.given if own.predicts == "count" else [])
+    place = explorer.rows.observations[[explorer.start]]
+    assert start["row"] == explorer.rows.numbers(place)[0] + 1
+    found = explorer.predicted({"values": start["values"], "given": start["given"]})
+    assert [one["name"] for one in found.get("targets", [])] == ([] if own.predicts == "label" else own.names)
 
 
 def test_mistakes_of_the_command_are_named(tmp_path, capsys, page):
