@@ -59,6 +59,14 @@ def test_a_page_and_its_numbers(run, tmp_path):
     assert table()["y"].to_pylist()[worst["row"] - 1] == pytest.approx(worst["observed"])
 
 
+def test_several_targets_have_their_names(run, tmp_path):
+    model = fitted(run, tmp_path, "--target", "y", "--target", "time", "--drop", "label", "--drop", "count")
+    result = run("report", model, "--out", tmp_path / "page.json")
+    assert result.code == 0, result.err
+    (told,) = json.loads((tmp_path / "page.json").read_text())["evaluations"]
+    assert [one["name"] for one in told["targets"]] == ["y", "time"]
+
+
 @pytest.mark.parametrize("target", ["label", "count"])
 def test_classes_and_counts(run, tmp_path, target):
     options = ["--exposure", "time"] if target == "count" else ["--drop", "time"]

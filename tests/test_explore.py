@@ -1,94 +1,22 @@
-"""The page to play with a model: what it answers is what the estimator says; and a browser that moves its sliders."""
+"""The page to play with a model: what it answers is what the estimator says."""
 
 from __future__ import annotations
-
-import http.client
-import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import threading
-from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
-from cli_runs import failed, runner
-from estimator_data import counted, labelled, quick, quick_classifier, quick_counts, small
+from estimator_data import quick, quick_classifier, small
+from explore_models import explorer_of, house_table, model_of, started
 from scipy.integrate import trapezoid
 
 from nearfield import GPRegressor
-from nearfield.explore import ADDRESS, Explorer, Page
+from nearfield.explore import Explorer
 from nearfield.explore.fields import Refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
-
-def house_table(n=200):
-    """Numbers with gaps, a flag, a date, text with gaps and text of many levels; and rents."""
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame({"area": rng.uniform(20, 150, n).round(1), "rooms": rng.integers(1, 7, n).astype(float)})
-    table["town"] = rng.choice(["Bonn", "Trier", None], n)
-    table["garden"] = rng.random(n) < 0.4
-    table["street"] = [f"Street {number}" for number in rng.integers(0, 90, n)]
-    table["sold"] = pd.Timestamp("2023-01-01") + pd.to_timedelta(rng.integers(0, 500, n), unit="D")
-    rent = 6 * table["area"] + 40 * table["rooms"] + 50 * table["garden"] + rng.normal(0, 30, n)
-    table.loc[::7, "rooms"] = None
-    return table, rent.rename("rent")
-
-
-@cache
-def model_of(kind):
-    X, y = small(150)
-    if kind == "number":
-        return quick(k=20).fit(X, y)
-    if kind == "student_t":
-        return quick(likelihood="student_t", k=20).fit(X, y[:, None])
-    if kind == "outputs":
-        Y = np.stack([y, -y + X[:, 1]], axis=1)
-        Y[::5, 1] = np.nan
-        return quick(k=20).fit(X, Y)
-    if kind == "noise":
-        return quick(k=20).fit(X, y, noise_variance=np.full(150, 0.01))
-    if kind == "lonlat":
-        places = pd.DataFrame({"lon": 10 + X[:, 0], "lat": 50 + X[:, 1]})
-        return quick(k=20, coordinates="lonlat").fit(places, y)
-    if kind == "table":
-        return quick(k=20).fit(*house_table())
-    if kind == "classes":
-        inputs, labels = labelled(150, 3)
-        return quick_classifier(k=20).fit(inputs, np.array(["red", "green", "blue"])[labels])
-    if kind == "two classes":
-        return quick_classifier(k=20).fit(*labelled(150))
-    inputs, counts, _ = counted(150)
-    if kind == "binomial":
-        return quick_counts(likelihood="binomial", k=20).fit(inputs, np.minimum(counts, 9), trials=np.full(150, 9))
-    return quick_counts(k=20).fit(inputs, counts, exposure=np.linspace(1, 4, 150))
-
-
-@cache
-def explorer_of(kind):
-    return Explorer(model_of(kind))
-
-
-def started(kind):
-    """The explorer, what its page sends at first, and the same row as users pass it to the estimator."""
-    explorer = explorer_of(kind)
-    start = explorer.described()["start"]
-    row = pd.DataFrame([start["values"]])
-    if "sold" in row:
-        row["sold"] = pd.to_datetime(row["sold"])
-    X = row if hasattr(model_of(kind), "feature_names_in_") else row.to_numpy(dtype=float)
-    return explorer, {"values": start["values"], "given": start["given"]}, X
-
-
-NUMBERS = ["number", "student_t", "outputs", "lonlat", "table", "noise"]
+NUMBERS = ["number", "student_t", "outputs", "lonlat", "table", "noise", "groups"]
 COUNTS = ["counts", "binomial"]
-
-
-# --- answers --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
@@ -233,7 +161,7 @@ def test_gaps_levels_and_far_points_are_told():
     assert "their median" in remark
     found = told(area="100000", sold="2099-01-01")
     assert len(found["remarks"]) == 2
-    assert "beyond" in found["remarks"][0]
+    assert "area: 100,000 is beyond the training rows, which go from" in found["remarks"][0]
     assert found["rests"].startswith("Far from all training rows")
     assert explorer.predicted(asked)["rests"] == "Amid the training rows."
 
@@ -323,244 +251,12 @@ def test_a_mapped_model_of_which_few_rows_are_read(tmp_path, monkeypatch):
     assert max(taken) < 1000
 
 
-# --- the server -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def page():
-    with Page(explorer_of("table")) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def asked_of(page, method, path, content=None, **headers):
-    """Status, headers and content of an answer."""
-    connection = http.client.HTTPConnection(ADDRESS, page.server_port, timeout=60)
-    body = content if isinstance(content, bytes | None) else json.dumps(content).encode()
-    given = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    connection.request(method, path, body, given if body is not None or headers else {})
-    answer = connection.getresponse()
-    content = answer.read()
-    connection.close()
-    json_ = answer.getheader("Content-Type").startswith("application/json")
-    return answer.status, answer.headers, json.loads(content) if json_ else content.decode()
-
-
-def test_the_answers_of_the_server_are_those_of_the_explorer(page):
-    explorer, asked, _ = started("table")
-    assert asked_of(page, "GET", "/api/model")[2] == explorer.described()
-    for path, answer in [
-        ("predict", explorer.predicted), ("effects", explorer.effects), ("neighbours", explorer.neighbours)
-    ]:  # fmt: skip
-        status, headers, found = asked_of(page, "POST", f"/api/{path}", asked)
-        assert status == 200
-        assert found == answer(asked)
-        assert headers["Cache-Control"] == "no-store"
-    assert set(asked_of(page, "GET", "/api/row")[2]) == {"row", "given", "values", "shown"}
-
-
-def test_the_page_needs_nothing_else(page):
-    status, headers, text = asked_of(page, "GET", "/")
-    assert status == 200
-    assert "This page shows training rows" in text
-    assert "default-src 'none'" in headers["Content-Security-Policy"]
-    assert "http" not in text
-    for name in ("explore.css", "explore.js", "form.js", "draw.js"):
-        status, _, content = asked_of(page, "GET", f"/{name}")
-        assert status == 200
-        assert content.replace("http://www.w3.org/2000/svg", "").count("http") == 0
-    assert "--one: #0072b2" in asked_of(page, "GET", "/explore.css")[2]  # the colours of reports
-
-
-def test_it_listens_to_this_computer_alone(page):
-    assert page.socket.getsockname()[0] == "127.0.0.1"
-    assert page.address == f"http://127.0.0.1:{page.server_port}/"
-
-
-@pytest.mark.parametrize("path", ["/", "/api/model", "/api/row", "/explore.js"])
-def test_foreign_hosts_and_origins_are_refused(page, path):
-    port = page.server_port
-    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}", ""):
-        status, _, found = asked_of(page, "GET", path, Host=host)
-        assert status == 403
-        assert "not this server" in found["error"]
-    for origin in ("http://evil.example", "https://evil.example", "null", f"http://127.0.0.1:{port + 1}"):
-        status, _, found = asked_of(page, "GET", path, Origin=origin)
-        assert status == 403
-        assert "refused" in found["error"]
-    for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"LOCALHOST:{port}"):
-        assert asked_of(page, "GET", path, Host=host)[0] == 200
-    assert asked_of(page, "GET", path, Origin=f"http://127.0.0.1:{port}")[0] == 200
-
-
-def test_bad_requests_get_an_error_that_helps(page):
-    _, asked, _ = started("table")
-    for method, path, content, headers, status, says in [
-        ("GET", "/nothing", None, {}, 404, "nothing at '/nothing'"),
-        ("GET", "/../__init__.py", None, {}, 404, "nothing at"),
-        ("POST", "/api/model", {}, {}, 404, "for POST"),
-        ("GET", "/api/predict", None, {}, 404, "for GET"),
-        ("PUT", "/api/predict", {}, {}, 501, "PUT"),
-        ("POST", "/api/predict", b"values=1", {}, 400, "not JSON"),
-        ("POST", "/api/predict", b"[" * 100_000, {}, 400, "not JSON"),
-        ("POST", "/api/predict", b"\xff\xfe", {}, 400, "not JSON"),
-        ("POST", "/api/predict", b"{}", {"Content_Type": "text/plain"}, 415, "application/json"),
-        ("POST", "/api/predict", b"{}", {"Content_Length": "99999999"}, 413, "at most"),
-        ("POST", "/api/predict", asked, {"Origin": "http://evil.example"}, 403, "refused"),
-        ("POST", "/api/predict", {"values": {**asked["values"], "area": float("nan")}}, {}, 400, "'area' has nan"),
-        ("POST", "/api/effects", {**asked, "columns": ["aera"]}, {}, 400, "Did you mean 'area'?"),
-    ]:
-        found = asked_of(page, method, path, content, **headers)
-        assert found[0] == status, found
-        assert says in found[2]["error"]
-        assert "Traceback" not in str(found[2])
-    assert asked_of(page, "POST", "/api/predict", {**asked, "values": {**asked["values"], "area": "x"}})[2] == {
-        "error": "Column 'area' has 'x'; a number, like 3.5, is expected.",
-        "column": "area",
-    }
-
-
-def test_a_fault_of_ours_is_told_without_a_traceback(page, monkeypatch):
-    monkeypatch.setattr(page.explorer, "random_row", lambda: 1 / 0)
-    status, _, found = asked_of(page, "GET", "/api/row")
-    assert status == 500
-    assert found["error"].startswith("ZeroDivisionError: division by zero.")
-
-
-# --- the command ----------------------------------------------------------------------------------------------------
-
-
-def served(path):
-    """A process that serves a model, and the address it printed."""
-    code = "import sys; from nearfield.entry import main; sys.exit(main())"
-    command = [sys.executable, "-u", "-c", code, "explore", str(path), "--no-browser"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
-    return process, process.stdout.readline().split()[-1]
-
-
-def test_the_command_serves_until_interrupted(tmp_path):
-    model_of("table").save(tmp_path / "rent.nearfield")
-    process, address = served(tmp_path / "rent.nearfield")
-    try:
-        connection = http.client.HTTPConnection(address.split("/")[2], timeout=60)
-        connection.request("GET", "/api/model")
-        assert json.loads(connection.getresponse().read())["name"] == "rent"
-    finally:
-        process.send_signal(signal.SIGINT)
-    out, err = process.stdout.read(), process.stderr.read()
-    assert process.wait(60) == 0
-    assert err == ""
-    assert out.splitlines() == ["The page shows training rows. Stop with Ctrl-C.", "", "Stopped."]
-
-
-def test_mistakes_of_the_command_are_named(tmp_path, capsys, page):
-    run, path = runner(capsys), tmp_path / "rent.nearfield"
-    failed(run("explore", path), "does not exist")
-    model_of("table").save(path)
-    failed(run("explore", path, "--port", "70000"), "--port is 70000")
-    failed(run("explore", path, "--no-browser", "--port", page.server_port), "cannot be used", "choose another")
-
-
-def test_the_method_of_the_estimators_serves_too(monkeypatch, capsys):
-    opened = threading.Event()
-
-    def interrupted(self):
-        assert opened.wait(60)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Page, "serve_forever", interrupted)
-    monkeypatch.setattr("webbrowser.open", lambda address: opened.set())
-    model_of("number").explore()
-    assert capsys.readouterr().out.startswith(f"y is at http://{ADDRESS}:")
-
-
-# --- in a browser ---------------------------------------------------------------------------------------------------
-
-_FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    """Chromium, driven by Selenium; skipped, with what is missing, where there is none."""
-    selenium = pytest.importorskip("selenium.webdriver", reason="no Selenium: pip install selenium")
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    chromedriver = shutil.which("chromedriver")
-    missing = [name for name, path in (("Chromium", browser), ("its chromedriver", chromedriver)) if path is None]
-    if missing:
-        pytest.skip(f"no {' and '.join(missing)} on the path: on Debian, apt install chromium chromium-driver")
-    from selenium.webdriver.chrome.service import Service
-
-    options = selenium.ChromeOptions()
-    options.binary_location = browser
-    for flag in (*_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with selenium.Chrome(options=options, service=Service(chromedriver)) as found:
-        yield found
-
-
-def settled(driver):
-    """Wait until what is shown is that of the form."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(driver, 60).until(lambda d: d.execute_script("return document.body.dataset.settled") == "true")
-
-
-def shown_mean(driver):
-    return float(driver.find_element("css selector", "#numbers tbody td").text.replace("−", "-").replace(",", ""))
-
-
-def field_of(driver, name):
-    (label,) = [one for one in driver.find_elements("css selector", ".field > label") if one.text == name]
-    return driver.find_element("id", label.get_attribute("for"))
-
-
-def test_a_slider_and_a_select_move_the_prediction(driver, page):
-    from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.ui import Select
-
-    model, (_, _, row) = model_of("table"), started("table")
-    driver.get(page.address)
-    settled(driver)
-    assert shown_mean(driver) == pytest.approx(model.predict(row)[0], rel=1e-3)
-    before = driver.find_element("id", "says").text
-    slider = driver.find_element("css selector", "input[aria-label='area, slider']")
-    slider.send_keys(Keys.HOME)  # the keyboard moves it
-    settled(driver)
-    low = explorer_of("table").described()["columns"][0]["low"]
-    assert float(field_of(driver, "area").get_attribute("value")) == low
-    row = row.assign(area=low)
-    assert shown_mean(driver) == pytest.approx(model.predict(row)[0], rel=1e-3)
-    assert driver.find_element("id", "says").text != before
-    town = "Bonn" if row["town"][0] == "Trier" else "Trier"
-    Select(field_of(driver, "town")).select_by_value(town)
-    Select(field_of(driver, "garden")).select_by_value(str(not row["garden"][0]).lower())
-    settled(driver)
-    row = row.assign(town=town, garden=~row["garden"])
-    assert shown_mean(driver) == pytest.approx(model.predict(row)[0], rel=1e-3)
-    assert len(driver.find_elements("css selector", "#effects svg[role=img] title")) == 6
-    assert driver.find_elements("css selector", "#near tbody tr")
-
-
-def test_what_is_wrong_is_told_at_its_field(driver, page):
-    driver.get(page.address)
-    settled(driver)
-    field = field_of(driver, "area")
-    field.clear()
-    field.send_keys("abc")
-    settled(driver)
-    assert field.get_attribute("aria-invalid") == "true"
-    told = driver.find_element("id", field.get_attribute("aria-describedby"))
-    assert told.text == "Column 'area' has 'abc'; a number, like 3.5, is expected."
-    driver.find_element("id", "reset").click()
-    settled(driver)
-    assert field.get_attribute("aria-invalid") is None
-    assert not driver.find_element("id", "failed").is_displayed()
-    logged = [entry for entry in driver.get_log("browser") if "400 (Bad Request)" not in entry["message"]]
-    assert logged == []
+def test_of_many_classes_the_most_probable_come_first():
+    X = np.random.default_rng(0).uniform(0, 40, (400, 1))
+    model = quick_classifier(k=20).fit(X, X[:, 0].astype(int))
+    found = Explorer(model).predicted({"values": {"x0": 7.5}})
+    p = [one["p"] for one in found["classes"]]
+    assert p == sorted(p, reverse=True)
+    assert len(p) == 30
+    assert found["others"] == pytest.approx(1 - sum(p))
+    assert found["best"] == found["classes"][0]["class"] == model.predict([[7.5]])[0]

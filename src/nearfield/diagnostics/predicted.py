@@ -185,9 +185,9 @@ class Evaluated:
 
 def target_names(model: Any) -> list[str]:
     """Names of the targets: those of training, or y, y0, y1, .."""
-    given = model.__dict__.get("_described", {})
-    told = given.get("targets") or ([given["target"]] if "target" in given else [])
-    names = [str(one["name"] if isinstance(one, dict) else one) for one in told]
+    given = model.__dict__.get("_described", {})  # as `target.Target` and `Targets` write it
+    told = given.get("targets") or ([given] if "target" in given else [])
+    names = [str(one["target"]) for one in told]
     outputs = model._family.latents if model._family.kind == "numbers" else 1
     if len(names) != outputs:
         names = list(model._target_names or [])

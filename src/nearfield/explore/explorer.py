@@ -211,10 +211,7 @@ class Explorer:
         """How much the prediction rests on training rows, in words."""
         usual = float(self._usual_support[choice if self._several else 0])
         if support < min(_FAR, usual):
-            return (
-                "Far from all training rows: this is little more than the overall mean, and the error bars are about "
-                "as wide as the target's spread."
-            )
+            return f"Far from all training rows: {self.kind.far}."
         if support < 0.5 * usual:
             return "Away from the training rows: far fewer are around than around nearly all of them."
         if support < usual:

@@ -134,8 +134,8 @@ class Field:
         low, high = self.extremes or (-math.inf, math.inf)
         if low <= value <= high or rule.kind == "flag":
             return ""
-        where = f"the training rows go from {self.shown(low)} to {self.shown(high)}"
-        return f"{self.name}: {self.shown(value)} is beyond them, {where}."
+        where = f"which go from {self.shown(low)} to {self.shown(high)}"
+        return f"{self.name}: {self.shown(value)} is beyond the training rows, {where}."
 
     # --- to the page ------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ _CURVE = 141  # points of a density
 _BINS = 30  # of the training targets
 _BARS = 60  # of counts, at most
 _LISTED_CLASSES = 30
+_IN_ORDER = 12  # classes that keep their order; of more the most probable come first
 _LEAST = 1e-15
 
 
@@ -69,6 +70,8 @@ class Kind:
 
     bars = f"{100 * WIDE:.0f} % intervals of a new observation"
     """what the error bars of effects are"""
+    far = "the prediction is no more than the mean of the model, and the error bars are about as wide as they can be"
+    """what predictions are far from all training rows"""
 
     def __init__(self, model: Any, targets: np.ndarray, given: Mapping[str, np.ndarray]) -> None:
         """targets: (b,) or (b, P) of some training rows; given: what these have beside the inputs, (b,) each."""
@@ -210,6 +213,7 @@ class Classes(Kind):
     """One of two or more classes."""
 
     bars = "the probability with the latent function two standard deviations lower, and higher"
+    far = "the probabilities are about the same everywhere there"
 
     def __init__(self, model: Any, targets: np.ndarray, given: Mapping[str, np.ndarray]) -> None:
         super().__init__(model, targets, given)
@@ -235,7 +239,8 @@ class Classes(Kind):
         listed = ", ".join(members[:8]) + (f" and {len(members) - 8} more" if len(members) > 8 else "")
         likely = f"{self.names[best]} with probability {_share(p[best])}"
         says = f"{self._title}: {likely}. The {100 * WIDE:.0f} % set: {listed}."
-        order = np.sort(np.argsort(-p, kind="stable")[:_LISTED_CLASSES])
+        order = np.argsort(-p, kind="stable")[:_LISTED_CLASSES]
+        order = np.sort(order) if len(p) <= _IN_ORDER else order
         rows = [{"name": self.names[c], "p": p[c], "inside": bool(inside[c]), "class": c} for c in order.tolist()]
         return {"says": says, "classes": rows, "best": best, "others": max(0.0, 1 - float(p[order].sum()))}
 

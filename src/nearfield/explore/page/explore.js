@@ -45,6 +45,7 @@ async function answers() {
   try {
     page.found = await ask("predict", content);
     $("failed").hidden = true;
+    document.body.classList.remove("stale");
     page.form.wrong(null);
     showPrediction();
     if (again) return;
@@ -60,9 +61,14 @@ async function answers() {
 function showProblem(problem) {
   if (problem instanceof Error) throw problem;
   const there = page.form && page.form.wrong(problem.column, problem.error);
-  $("failed").textContent = there ? `No prediction: ${problem.error}` : problem.error;
+  setText("says", there ? "No prediction." : "");
+  setText("rests", page.found ? "What is drawn is the last one." : "");
+  $("rests").classList.remove("far");
+  $("remarks").replaceChildren();
+  setText("failed", problem.error);
+  setText("bar", `No prediction: ${problem.error}`);
   $("failed").hidden = false;
-  $("bar").textContent = `No prediction: ${problem.error}`;
+  document.body.classList.add("stale");
 }
 
 // --- the prediction -------------------------------------------------------------------------------------------------
@@ -157,7 +163,8 @@ function showEffects() {
   const wanted = page.effects.map((told) => {
     const head = element("p", { class: "figure-title", id: `effect-${page.shown.indexOf(told.column)}` }, told.column);
     const drawing = element("div", { class: "drawing" });
-    const rows = told.labels.map((label, i) => [label, short(told.mean[i]), `${short(told.low[i])} to ${short(told.high[i])}`]);
+    const digits = page.model.kind === "label" ? (p) => p.toFixed(3) : short;
+    const rows = told.labels.map((label, i) => [label, digits(told.mean[i]), `${digits(told.low[i])} to ${digits(told.high[i])}`]);
     const numbers = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Numbers of ${told.column}` },
       table(`${what()} over ${told.column}`, [told.column, "prediction", "error bar"], rows));
     const details = element("details", { "data-column": told.column, open: open.has(told.column) },
