@@ -53,14 +53,14 @@ def brief_training(monkeypatch):
 
     Every stage is there: L-BFGS on samples or on all rows, and mini-batches with a search in between.
     """
-    from nearfield import fitting
+    from nearfield import learner
     from nearfield.descent import Descent
 
-    whole = fitting.schedule_for
+    whole = learner.schedule_for
 
     def brief(settings, *rest):
         schedule = whole(replace(settings, max_steps=10, refresh_every=5), *rest)
         stages = (replace(one, iterations=2) if isinstance(one, Descent) else one for one in schedule.stages)
         return replace(schedule, stages=tuple(stages))
 
-    monkeypatch.setattr(fitting, "schedule_for", brief)
+    monkeypatch.setattr(learner, "schedule_for", brief)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from nearfield import GPRegressor, calibration, fitting
+from nearfield import GPRegressor, calibration, learner
 from nearfield.calibration import (
     ALL_ROWS,
     FREE,
@@ -254,10 +254,10 @@ def test_robust_scaling_does_not_move_for_outliers():
 
 def test_observations_are_left_out_as_often_as_they_were_made(monkeypatch):
     """Of rows with weights a sample has about the same distribution as one of their copies."""
-    monkeypatch.setattr(fitting, "_LEFT_OUT_ROWS", 500)
+    monkeypatch.setattr(learner, "_LEFT_OUT_ROWS", 500)
     rng = np.random.default_rng(0)
     weights = np.where(rng.random(3000) < 0.02, 200.0, 1.0)
-    sample, counted = fitting._sample(np.random.default_rng(1), weights)
+    sample, counted = learner._sample(np.random.default_rng(1), weights)
     assert (np.diff(sample) > 0).all()
     assert counted.sum() == 500
     heavy = weights[sample] > 1
@@ -268,10 +268,10 @@ def test_observations_are_left_out_as_often_as_they_were_made(monkeypatch):
 
 def test_few_observations_are_all_left_out_and_equal_ones_are_drawn_once():
     weights = np.arange(1.0, 50.0)
-    sample, counted = fitting._sample(np.random.default_rng(0), weights)
+    sample, counted = learner._sample(np.random.default_rng(0), weights)
     np.testing.assert_array_equal(sample, np.arange(49))
     np.testing.assert_array_equal(counted, weights)
-    sample, counted = fitting._sample(np.random.default_rng(0), np.full(9000, 3.0))
+    sample, counted = learner._sample(np.random.default_rng(0), np.full(9000, 3.0))
     assert len(sample) == len(np.unique(sample)) == 4000
     assert (counted == 3).all()
 
@@ -288,15 +288,15 @@ def test_many_outputs_have_no_larger_k_to_try(monkeypatch):
 
 
 def test_some_rows_tell_which_model_of_several_outputs_is_kept_and_all_calibrate_it(monkeypatch):
-    monkeypatch.setattr(fitting, "_WEIGHED_ROWS", 40)
-    calls, calibrate = [], fitting.calibrate_either
+    monkeypatch.setattr(learner, "_WEIGHED_ROWS", 40)
+    calls, calibrate = [], learner.calibrate_either
 
     def recording(sweeper, sample, counted, *rest):
         found = calibrate(sweeper, sample, counted, *rest)
         calls.append((type(sweeper.model.covariance), sample.tolist(), found.scores))
         return found
 
-    monkeypatch.setattr(fitting, "calibrate_either", recording)
+    monkeypatch.setattr(learner, "calibrate_either", recording)
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (90, 2))
     Y = np.stack([np.sin(X[:, 0]), np.cos(X[:, 1])], axis=1) + 0.1 * rng.standard_normal((90, 2))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from estimator_data import counted, crash_after_checkpoint, labelled, quick, quick_classifier, quick_counts, small
 
-from nearfield import ModelFileError, checkpoint, fitting, training
+from nearfield import ModelFileError, checkpoint, fitting, learner, training
 from nearfield.covariances import Mixed, PerLatent, Shared
 from nearfield.persistence import read_file
+from nearfield.settings import Watch
 
 pytestmark = pytest.mark.filterwarnings("ignore::nearfield.TrainingRowsWarning")
 
@@ -97,7 +98,7 @@ def test_a_fit_without_a_seed_is_resumed_with_the_one_it_drew(path, monkeypatch)
     resumed = model.fit(X, y).predict(X)
     family, scaling = model._fit.predictor.model.family, model._target
     observed = family.standardised(family.observe(y, np.ones(200)), scaling)
-    again = fitting.fit(X, observed, family, model._settings(), fitting.Watch(asked_seed=seed), unit=scaling.scale)
+    again = fitting.fit(X, observed, family, model._settings(), Watch(asked_seed=seed), unit=scaling.scale)
     loc = again.predictor.predict(X, again.inputs)[0].loc
     np.testing.assert_array_equal(scaling.undo(loc), resumed)
 
@@ -150,7 +151,7 @@ def test_a_crash_in_the_calibration_does_not_train_again(path, monkeypatch, refr
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "calibrate_either", crash)
+        patch.setattr(learner, "calibrate_either", crash)
         with pytest.raises(KeyboardInterrupt):
             quick(**STEPS, checkpoint=path).fit(X, y)
     assert path.exists()
@@ -187,7 +188,7 @@ def test_a_crash_while_models_are_weighed_trains_none_again(which, path, monkeyp
     """In the calibration of the first, the second or the last of three models."""
     X, Y = outputs()
     whole = quick(**STEPS).fit(X, Y)
-    calls, calibrate = [], fitting.calibrate_either
+    calls, calibrate = [], learner.calibrate_either
 
     def crash(*rest):
         calls.append(rest)
@@ -196,7 +197,7 @@ def test_a_crash_while_models_are_weighed_trains_none_again(which, path, monkeyp
         return calibrate(*rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "calibrate_either", crash)
+        patch.setattr(learner, "calibrate_either", crash)
         with pytest.raises(KeyboardInterrupt):
             quick(**STEPS, checkpoint=path).fit(X, Y)
     refreshed.clear()

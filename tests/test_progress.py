@@ -62,7 +62,7 @@ def test_work_that_fails_does_not(shown):
 def test_every_bar_of_a_fit_ends_at_100(shown, in_batches, monkeypatch):
     X, y = small(250)
     if in_batches:  # as if there were many rows
-        monkeypatch.setattr("nearfield.fitting.EXACT_ROWS", 100)
+        monkeypatch.setattr("nearfield.schedule.EXACT_ROWS", 100)
         monkeypatch.setattr("nearfield.sweep.MOST_WHOLE", 100)
     model = GPRegressor(random_state=0, metric="plain", continuous=False, refresh_every=5).fit(X, np.sin(y))
     assert model.summary_.steps < model.summary_.most_steps  # it settled

@@ -14,12 +14,13 @@ from family_examples import CASES, case, model_of
 
 from nearfield.covariances import Shared
 from nearfield.families.gaussian import Gaussian
-from nearfield.fitting import Settings, schedule_for
 from nearfield.kernels import find_kernel
 from nearfield.means import MEANS
 from nearfield.model import Model, bounded
 from nearfield.objectives import LEAVE_ONE_OUT, conditional_score
 from nearfield.rows import Rows
+from nearfield.schedule import schedule_for
+from nearfield.settings import Settings
 from nearfield.sweep import Sweeper
 from nearfield.training import (
     Adam,

@@ -15,10 +15,10 @@ import numpy as np
 from nearfield import fitting
 from nearfield.encoding import TableEncoder
 from nearfield.families import Family, Observed
-from nearfield.fitting import Settings, Watch
 from nearfield.leaving import ALONE, LeftOut
 from nearfield.progress import HIDDEN, Bars
 from nearfield.rows import join_equal
+from nearfield.settings import Settings, Watch
 
 _FEWEST_ROWS = 500  # with fewer, means of levels are mostly noise
 _ROWS = 4000  # in the race

@@ -29,7 +29,7 @@ from nearfield.estimators._locks import lock_of
 from nearfield.estimators._maps import Maps
 from nearfield.estimators._report import Reporting
 from nearfield.families import FAMILIES, Family, Observations, Observed
-from nearfield.fitting import IGNORED, METRICS, Fit, Settings, Watch
+from nearfield.fitting import IGNORED, Fit
 from nearfield.importance import shuffled_losses
 from nearfield.kernels import find_kernel
 from nearfield.leaving import ALONE, LeftOut
@@ -38,6 +38,7 @@ from nearfield.persistence import naming_file, read_file, write_file
 from nearfield.prediction import Predictor
 from nearfield.progress import Bars
 from nearfield.rows import join_equal
+from nearfield.settings import METRICS, Settings, Watch
 from nearfield.storage import moved
 from nearfield.summary import Summary, bent_line, smoothness_line
 from nearfield.validation import check_choice, checked_warp, is_int, plain, those

@@ -12,12 +12,12 @@ from nearfield.columns import Columns, SomeRows
 from nearfield.copied import Copies, Distinct, warn_of_copies
 from nearfield.estimators._left_out import Leaving
 from nearfield.families import Family, Observed, taken
-from nearfield.fitting import Settings
 from nearfield.leaving import ALONE, LeftOut
 from nearfield.neighbours import build_index
 from nearfield.neighbours.copies import near_copies
 from nearfield.rows import join_equal, value_keys
 from nearfield.scaling import Scaling
+from nearfield.settings import Settings
 from nearfield.storage import Make
 from nearfield.weighting import Weighting
 
