@@ -180,6 +180,11 @@ PROMISED = {
 }
 
 
+def stopped_at_once(page):
+    """In place of serving a page until Ctrl-C."""
+    raise KeyboardInterrupt
+
+
 def shown_commands():
     """Commands of the README, then of each page, which may want the first model; those of a cluster are left out."""
     first, *_ = of_readme = commands(section(README, "From the command line"))
@@ -192,6 +197,8 @@ def shown_commands():
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_commands_of_the_readme_and_the_pages_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nearfield.explore.server.Page.serve_forever", stopped_at_once)
+    monkeypatch.setattr("webbrowser.open", lambda address: None)
     made_tables(tmp_path)
     run, fitted = runner(capsys), set()
     for command in shown_commands():
