@@ -31,6 +31,8 @@ STEPS = {
     "search",
     "restricted",
     "approximate",
+    "report",
+    "scale",
 }  # these time what is inside
 
 

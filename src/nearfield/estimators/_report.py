@@ -80,10 +80,16 @@ class Reporting:
 
         See docs/guide/explore.md.
 
-        port : of 127.0.0.1, where the page is; 0: any that is free. browser : whether to open it in a browser.
-        name : title of the page, by default that of the target.
-
         The page shows training rows; only this computer can reach it.
+
+        Parameters
+        ----------
+        port : int, default=0
+            Of 127.0.0.1, where the page is; 0: any that is free.
+        browser : bool, default=True
+            Whether to open the page in a browser.
+        name : str, default=""
+            Title of the page; empty: that of the target.
         """
         from nearfield.explore import Explorer, Page, serve  # with a server, which few need
 
