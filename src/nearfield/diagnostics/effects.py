@@ -43,6 +43,7 @@ class Effect:
     high: np.ndarray
     exact: bool
     ordered: bool  # numbers, not levels
+    date: bool = False  # numbers are days since 1970
 
 
 def effect(
@@ -64,7 +65,8 @@ def effect(
         low, high = mean - _BARS * std, mean + _BARS * std
     else:
         mean, low, high = bounded(model, at.reshape(-1, m), len(values), b)
-    return Effect(rule.name, rule.label, values, labels, mean, low, high, exact, rule.kind not in ("text", "means"))
+    ordered, date = rule.kind not in ("text", "means"), rule.kind == "date"
+    return Effect(rule.name, rule.label, values, labels, mean, low, high, exact, ordered, date)
 
 
 def has_exact_errors(model: Any) -> bool:

@@ -51,7 +51,7 @@ def effects(model: Any, rows: Evaluated, top: Sequence[str]) -> list[dict[str, A
             told = {
                 "column": name, "label": own.label, "output": label, "unit": unit,
                 "values": own.values, "labels": own.labels, "ordered": own.ordered,
-                "date": encoder.rules_[numbers[name]].kind == "date",
+                "date": own.date,
                 "mean": own.mean[:, v], "low": own.low[:, v], "high": own.high[:, v], "exact": own.exact,
             }  # fmt: skip
             found.append({**told, "says": say.of_effect(told)})
