@@ -32,7 +32,8 @@ def number(ax: Any) -> None:
     grid = np.linspace(0, 10, 400)[:, None]
     for coverage, shade in ((0.9, 0.18), (0.5, 0.3)):
         low, high = model.predict_interval(grid, coverage=coverage)
-        ax.fill_between(grid[:, 0], low, high, color=BLUE, alpha=shade, linewidth=0, label=f"{coverage:.0%} interval")
+        label = f"{100 * coverage:.0f} % interval"
+        ax.fill_between(grid[:, 0], low, high, color=BLUE, alpha=shade, linewidth=0, label=label)
     ax.plot(grid, model.predict(grid), color=BLUE, label="prediction")
     ax.scatter(x, y, s=4, color=GREY, linewidth=0)
     ax.set(title="a number, with intervals that hold", xlim=(0, 10), ylim=(-2.4, 2.9))
