@@ -342,6 +342,10 @@ def test_classes_are_judged_as_by_scikit_learn():
     assert found.auc == pytest.approx(sk.roc_auc_score(labels == 1, p[:, 1]))
     assert found.average_precision == pytest.approx(sk.average_precision_score(labels == 1, p[:, 1]))
     assert (found.false_positive[0], found.false_positive[-1]) == (0, 1)
+    assert (np.diff(found.recall) >= 0).all()
+    easy = curves(Labelled(labels, np.eye(3)[labels] * 0.7 + 0.1, np.ones(300)), 1)
+    assert easy.precision[easy.recall < 1].min() == 1
+    assert easy.precision[np.argmax(easy.recall == 1)] == 1  # up there before it falls
     bins = reliability(rows, label=2, bins=5)
     for part in bins:
         own = (p[:, 2] >= part["low"]) & (p[:, 2] < part["high"])

@@ -13,6 +13,7 @@ from nearfield import plots
 matplotlib = pytest.importorskip("matplotlib", reason="the displays need matplotlib")
 matplotlib.use("Agg")
 
+import matplotlib.dates  # noqa: E402
 import matplotlib.pyplot as plt  # noqa: E402
 
 
@@ -59,6 +60,23 @@ def test_left_out_rows_are_shown_without_test_rows(fitted):
     np.testing.assert_allclose(display.points_.get_offsets(), np.stack([model.loo_.mean, model.loo_.residual], axis=1))
     over = plots.LeftOutResidualDisplay.from_estimator(model, column=1)
     assert over.ax_.get_xlabel() == "x1"
+
+
+def test_columns_of_dates_and_levels_have_axes_of_their_own():
+    pd = pytest.importorskip("pandas", reason="columns of dates come as data frames")
+    rng = np.random.default_rng(0)
+    days, town = rng.integers(0, 900, 90), rng.choice(["Bonn", "Ulm", "Trier"], 90)
+    X = pd.DataFrame({"sold": pd.Timestamp("2021-01-01") + pd.to_timedelta(days, unit="D"), "town": town})
+    model = quick().fit(X, days / 300 + (town == "Ulm") + 0.1 * rng.normal(size=90))
+    over, effect = (
+        kind.from_estimator(model, column="sold") for kind in (plots.LeftOutResidualDisplay, plots.PartialEffectDisplay)
+    )
+    for display in (over, effect):
+        assert isinstance(display.ax_.xaxis.get_major_formatter(), matplotlib.dates.ConciseDateFormatter)
+    towns = plots.LeftOutResidualDisplay.from_estimator(model, column="town")
+    assert [part["centre"] for part in towns.bins] == list(towns.ticks)
+    at = [number for number, name in towns.ticks.items() if name == "Ulm"]
+    assert towns.bins[at[0]]["residual"] == pytest.approx(towns.residual[towns.x == at[0]].mean())
 
 
 def test_predictions_and_estimators_show_the_same(fitted):

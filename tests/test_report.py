@@ -15,7 +15,8 @@ from sklearn.model_selection import KFold
 from nearfield.diagnostics import Predicted, left_out
 from nearfield.report import write_report
 from nearfield.report.markdown import markdown
-from nearfield.report.svg import Axis, Figure, Mark, Table, coloured, drawn, nice, picture
+from nearfield.report.page import sections
+from nearfield.report.svg import Axis, Figure, Mark, Table, coloured, dates, drawn, nice, picture
 
 pytest.importorskip("jinja2", reason="pages need Jinja2")
 VOID = {"meta", "br", "img", "input", "link", "hr"}
@@ -271,6 +272,42 @@ def test_ticks_are_round():
     assert nice(0, 1) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
     assert nice(-3.2, 11) == pytest.approx([-2.5, 0, 2.5, 5, 7.5, 10])
     assert nice(2, 2) == [2]
+    assert dates(17_900, 19_000) == [(17_897 + 365, "2020-01"), (18_628, "2021-01"), (18_993, "2022-01")]
+    assert dates(0, 40)[:2] == [(0, "1970-01-01"), (10, "1970-01-11")]
+    assert dates(5e6, 6e6)  # beyond the years that dates know
+
+
+def test_labels_have_the_room_that_they_need():
+    """Those beside a figure move it to the right; those below are turned where they would not fit."""
+
+    def of(levels, top):
+        ticks = [(float(i), f"a long level {i}") for i in range(levels)]
+        x = Axis("x", -0.5, levels - 0.5, ticks, levels=True)
+        text = drawn(Figure("a", "A", "d", x, Axis("y", 0, top), [Mark("points", [0], [0])], Table(["x"], [])))
+        assert all(label in text for _, label in ticks)
+        return text, float(re.search(r'<line class="grid" x1="([\d.]+)"', text)[1])
+
+    assert "rotate(-35)" not in of(2, 1)[0]
+    assert "rotate(-35)" in of(9, 1)[0]
+    assert of(2, 1e6)[1] > of(2, 1)[1] + 10
+
+
+def test_columns_of_dates_have_dates_on_their_axes(rented):
+    model, X, y = rented
+    page = sections(model.report_data(X, y))
+    drawings = [figure for section in page for part in section.parts for figure in part.figures]
+    own = [figure for figure in drawings if figure.x.label == "built"]
+    assert len(own) >= 2  # residuals, and the effect
+    for figure in own:
+        assert re.fullmatch(r"\d{4}-\d\d", figure.x.marks()[0][1])
+
+
+def test_right_rows_that_are_as_sure_as_they_say_are_no_finding():
+    """Probabilities of nearly one, and no row wrong: the gap hardly varies, yet it is chance."""
+    X = np.linspace(-1, 1, 160)[:, None]
+    told = quick_classifier(k=20).fit(X, X[:, 0] > 0).report_data()["evaluations"][0]["classes"]
+    assert told["slices"]
+    assert all(entry["p"] > 0.05 for entry in told["slices"] if entry["right"] == 1)
 
 
 def test_pictures_are_pngs_with_the_colours():

@@ -13,8 +13,6 @@ import numpy as np
 from nearfield import GPRegressor
 from nearfield.plots import CoverageDisplay
 
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
-
 
 def visits(patients, rng):
     """Eight visits of each patient: age, weight and dose, and a blood value; every patient has a level of his own."""

@@ -11,8 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from sklearn.datasets import make_moons
 
 from nearfield import GPClassifier
-
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
+from nearfield.colours import BLUE, ORANGE
 
 BETWEEN = LinearSegmentedColormap.from_list("between", [ORANGE, "white", BLUE])
 

@@ -12,8 +12,7 @@ import numpy as np
 from sklearn.datasets import load_wine
 
 from nearfield import GPClassifier
-
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
+from nearfield.colours import BLUE, GREEN, GREY, ORANGE
 
 wine = load_wine(as_frame=True)
 columns = ["alcohol", "malic_acid", "color_intensity"]

@@ -10,8 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from nearfield import GPCountRegressor
-
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
+from nearfield.colours import BLUE, GREEN, GREY, ORANGE
 
 
 def rate(hour):

@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from nearfield import GPRegressor
+from nearfield.colours import BLUE
 from nearfield.plots import PartialEffectDisplay
-
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
 
 rng = np.random.default_rng(0)
 n = 400

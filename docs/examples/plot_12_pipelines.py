@@ -15,8 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from nearfield import GPRegressor
-
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
+from nearfield.colours import BLUE, ORANGE
 
 X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
 X = X[["age", "sex", "bmi", "bp", "s5"]]

@@ -12,8 +12,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from nearfield import GPClassifier
-
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
+from nearfield.colours import BLUE, ORANGE
 
 digits = load_digits()
 some = np.random.default_rng(0).permutation(np.flatnonzero(np.isin(digits.target, (3, 8, 9))))

@@ -9,8 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from nearfield import GPRegressor
-
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
+from nearfield.colours import BLUE, GREY, ORANGE
 
 rng = np.random.default_rng(0)
 

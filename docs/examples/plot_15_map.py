@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from nearfield import GPRegressor
+from nearfield.colours import SEQUENTIAL, SPREAD
 from nearfield.plots import VariogramDisplay
 
 # %%
@@ -36,11 +37,11 @@ side = np.linspace(0, 10, 60)
 east, north = np.meshgrid(side, side)
 grid = np.column_stack([east.ravel(), north.ravel()])
 mean, std = model.predict(grid, return_std=True, uncertainty="latent")
-shades = {"cmap": "viridis", "vmin": measured.min(), "vmax": measured.max(), "shading": "auto"}
+shades = {"cmap": SEQUENTIAL, "vmin": measured.min(), "vmax": measured.max(), "shading": "auto"}
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.5), sharey=True, layout="constrained")
 panels = (
     (mean, "depth, m", shades),
-    (std, "standard error, m", {"cmap": "cividis", "vmin": 0, "shading": "auto"}),
+    (std, "standard error, m", {"cmap": SPREAD, "vmin": 0, "shading": "auto"}),
     (model.support(grid), "support", {"cmap": "Greys_r", "vmin": 0, "vmax": 1, "shading": "auto"}),
 )
 for ax, (values, title, style) in zip(axes, panels, strict=True):

@@ -10,8 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from nearfield import GPRegressor
-
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
+from nearfield.colours import BLUE, GREY, ORANGE, SEQUENTIAL
 
 rng = np.random.default_rng(0)
 places = rng.uniform(0, 10, (200, 2))
@@ -52,7 +51,7 @@ side = np.linspace(0, 10, 60)
 east, north = np.meshgrid(side, side)
 values = model.predict(np.column_stack([east.ravel(), north.ravel()])).reshape(east.shape)
 figure, ax = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
-image = ax.pcolormesh(east, north, values, cmap="viridis", shading="auto")
+image = ax.pcolormesh(east, north, values, cmap=SEQUENTIAL, shading="auto")
 figure.colorbar(image, ax=ax, label="zinc, mg/kg")
 for (name, corners), average, error in zip(parishes.items(), mean, std, strict=True):
     corners = np.array(corners)

@@ -12,8 +12,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from nearfield import GPRegressor
-
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
+from nearfield.colours import BLUE, GREY, ORANGE
 
 LOW, HIGH = np.array([-5.0, 0.0]), np.array([10.0, 15.0])
 

@@ -17,9 +17,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from sklearn.datasets import make_moons
 
 from nearfield import GPClassifier, GPRegressor
+from nearfield.colours import BLUE, GREY, ORANGE, SEQUENTIAL
 
 HERE = Path(__file__).resolve().parent
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#767676"
 BETWEEN = LinearSegmentedColormap.from_list("between", [ORANGE, "white", BLUE])
 
 
@@ -32,7 +32,8 @@ def number(ax: Any) -> None:
     grid = np.linspace(0, 10, 400)[:, None]
     for coverage, shade in ((0.9, 0.18), (0.5, 0.3)):
         low, high = model.predict_interval(grid, coverage=coverage)
-        ax.fill_between(grid[:, 0], low, high, color=BLUE, alpha=shade, linewidth=0, label=f"{coverage:.0%} interval")
+        label = f"{100 * coverage:.0f} % interval"
+        ax.fill_between(grid[:, 0], low, high, color=BLUE, alpha=shade, linewidth=0, label=label)
     ax.plot(grid, model.predict(grid), color=BLUE, label="prediction")
     ax.scatter(x, y, s=4, color=GREY, linewidth=0)
     ax.set(title="a number, with intervals that hold", xlim=(0, 10), ylim=(-2.4, 2.9))
@@ -45,9 +46,9 @@ def label(ax: Any) -> None:
     model = GPClassifier(random_state=0).fit(X, y)
     across, up = np.meshgrid(np.linspace(-1.9, 2.9, 160), np.linspace(-1.5, 2.0, 130))
     p = model.predict_proba(np.column_stack([across.ravel(), up.ravel()]))[:, 1].reshape(across.shape)
-    levels = ax.contourf(across, up, p, np.linspace(0, 1, 11), cmap=BETWEEN)
+    levels = ax.contourf(across, up, p, np.linspace(0, 1, 11), cmap=BETWEEN, vmin=-0.4, vmax=1.4)  # paler than points
     ax.figure.colorbar(levels, ax=ax, shrink=0.85, ticks=[0, 0.5, 1])
-    ax.scatter(*X.T, s=7, c=np.where(y == 1, BLUE, ORANGE), edgecolor="white", linewidth=0.3)
+    ax.scatter(*X.T, s=12, c=np.where(y == 1, BLUE, ORANGE), edgecolor="white", linewidth=0.4)
     ax.set(title="a class, with probabilities that hold")
 
 
@@ -62,7 +63,8 @@ def place(ax: Any) -> None:
     side = np.linspace(0, 10, 130)
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     mean, known = model.predict(grid).reshape(130, 130), model.support(grid).reshape(130, 130)
-    image = ax.imshow(mean, origin="lower", extent=(0, 10, 0, 10), cmap="viridis", alpha=0.15 + 0.85 * known)
+    shown = {"origin": "lower", "extent": (0, 10, 0, 10), "aspect": "auto", "alpha": 0.15 + 0.85 * known}
+    image = ax.imshow(mean, cmap=SEQUENTIAL, **shown)
     ax.figure.colorbar(image, ax=ax, shrink=0.85)
     ax.scatter(*places.T, s=2, color="black", linewidth=0)
     ax.set(title="a map, pale where little is known")

@@ -232,8 +232,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             What means of levels are taken of.
         counted : ndarray of shape (n, P), default=None
             How much each entry of the target counts.
-        bars : Bars, default=none
-            Where to show progress.
+        bars : Bars, default=HIDDEN
+            Where progress is shown.
 
         Returns
         -------

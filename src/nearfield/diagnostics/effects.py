@@ -43,23 +43,35 @@ class Effect:
     high: np.ndarray
     exact: bool
     ordered: bool  # numbers, not levels
+    date: bool = False  # numbers are days since 1970
 
 
-def effect(model: Any, column: int, features: np.ndarray, points: int = _POINTS) -> Effect:
-    """The effect of a column over rows with features (b, m), of which a few dozen are enough."""
+def effect(
+    model: Any, column: int, features: np.ndarray, points: int = _POINTS, among: np.ndarray | None = None
+) -> Effect:
+    """The effect of a column over rows with features (b, m), of which a few dozen are enough.
+
+    among: features (c, m) of rows, more of them, from which the values are taken that the column is set to.
+    """
     encoder: TableEncoder = model.encoder_
     rule = encoder.rules_[column]
-    values, labels, written = grid(encoder, column, features, points)
+    values, labels, written = grid(encoder, column, features if among is None else among, points)
     own, (b, m) = own_features(encoder, column), features.shape
     at = np.repeat(features[None], len(values), axis=0)  # (g, b, m)
     at[:, :, own] = written[:, None, :]
-    exact = model._family.kind == "number" and not model._several_outputs and model.k_ <= _EXACT_K
+    exact = has_exact_errors(model)
     if exact:
         mean, std = _exact(model, at)
         low, high = mean - _BARS * std, mean + _BARS * std
     else:
         mean, low, high = bounded(model, at.reshape(-1, m), len(values), b)
-    return Effect(rule.name, rule.label, values, labels, mean, low, high, exact, rule.kind not in ("text", "means"))
+    ordered, date = rule.kind not in ("text", "means"), rule.kind == "date"
+    return Effect(rule.name, rule.label, values, labels, mean, low, high, exact, ordered, date)
+
+
+def has_exact_errors(model: Any) -> bool:
+    """Whether error bars are those of the mean over rows, by their joint distribution."""
+    return bool(model._family.kind == "number" and not model._several_outputs and model.k_ <= _EXACT_K)
 
 
 def grid(

@@ -64,11 +64,11 @@ def curves(rows: Labelled, label: int, points: int = _POINTS) -> Curves | None:
     own: dict[str, Any] = {"sample_weight": rows.weights}
     false, true, _ = roc_curve(positive, p, **own)
     precision, recall, _ = precision_recall_curve(positive, p, **own)
-    order = np.argsort(recall, kind="stable")
-    some, others = _thinned(false, true, points), _thinned(recall[order], precision[order], points)
+    recall, precision = recall[::-1], precision[::-1]  # from the most probable rows on
+    some, others = _thinned(false, true, points), _thinned(recall, precision, points)
     return Curves(
         false[some], true[some], float(roc_auc_score(positive, p, **own)),
-        recall[order][others], precision[order][others], float(average_precision_score(positive, p, **own)),
+        recall[others], precision[others], float(average_precision_score(positive, p, **own)),
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from nearfield.variogram import largest_lag
 
 _ALL_PAIRS = 1500  # rows of which all pairs are taken
 _NEAR_ROWS, _NEAR = 4000, 12  # rows whose nearest are taken, too: short lags are rare among the others
-_WORK = 6e10
+_WORK, _WHOLE_WORK = 6e10, 6e9
 
 
 class Variogram(NamedTuple):
@@ -137,7 +137,9 @@ def map_grid(model: Any, size: int | None = None, label: int | None = None) -> G
 
 def _affordable_size(model: Any) -> int:
     """Cells along a side, so that all take some seconds."""
-    predictions = _WORK / (model.k_**3 / 3 + 1)
+    predictor = model._fit.predictor
+    whole = predictor.sweeper.whole(predictor.k)  # one factorisation serves all
+    predictions = _WHOLE_WORK / model.k_**2 if whole else _WORK / (model.k_**3 / 3 + 1)
     return int(np.clip(np.sqrt(predictions), 24, 64))
 
 

@@ -81,19 +81,25 @@ def _ranges(rule: Rule, values: np.ndarray, known: np.ndarray, bins: int) -> Ite
         for value in distinct.tolist():
             yield shown(rule, value), known & (values == value)
         return
+    of = "mean target " if rule.kind == "means" else ""
     edges = np.unique(np.quantile(values[known], np.linspace(0, 1, bins + 1), method="nearest"))
     for i, (low, high) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
         after = values >= low if i == 0 else values > low
-        yield f"{shown(rule, low)} to {shown(rule, high)}", known & after & (values <= high)
+        yield f"{of}{shown(rule, low)} to {shown(rule, high)}", known & after & (values <= high)
 
 
 def shown(rule: Rule, value: float) -> str:
     """A value of a column as people write it."""
-    if rule.kind == "date" and np.isfinite(value) and abs(value) < 3e6:
-        return str((np.datetime64("1970-01-01") + np.timedelta64(int(np.floor(value)), "D")).astype("datetime64[D]"))
+    if rule.kind == "date" and np.isfinite(value):
+        return shown_day(value)
     if rule.kind == "flag" and value in (0.0, 1.0):
         return "true" if value else "false"
     return short(value)
+
+
+def shown_day(value: float) -> str:
+    """A day since 1970 as a date."""
+    return str(np.datetime64(int(np.floor(value)), "D")) if abs(value) < 3e6 else short(value)
 
 
 def short(value: Any) -> str:

@@ -78,18 +78,16 @@ class Reporting:
     def explore(self, *, port: int = 0, browser: bool = True, name: str = "") -> None:
         """Open a page on this computer to play with the fitted model, until interrupted (Ctrl-C).
 
-        See docs/guide/explore.md.
-
-        The page shows training rows; only this computer can reach it.
+        The page shows training rows; only this computer can reach it. See docs/guide/explore.md.
 
         Parameters
         ----------
         port : int, default=0
-            Of 127.0.0.1, where the page is; 0: any that is free.
+            Port of 127.0.0.1, where the page is; 0 takes any that is free.
         browser : bool, default=True
             Whether to open the page in a browser.
         name : str, default=""
-            Title of the page; empty: that of the target.
+            Title of the page, by default the name of the target.
         """
         from nearfield.explore import Explorer, Page, serve  # with a server, which few need
 

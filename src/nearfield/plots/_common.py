@@ -20,6 +20,15 @@ def axes(ax: Any) -> Any:
     return plt.subplots(layout="constrained")[1] if ax is None else ax
 
 
+def dated(ax: Any) -> None:
+    """Dates below the axes, where days since 1970 are drawn: they are matplotlib's own numbers."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    ax.xaxis_date()
+    ax.xaxis.set_major_locator(AutoDateLocator())
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(ax.xaxis.get_major_locator()))
+
+
 def shown_rows(model: Any, X: Any, y: Any, given: dict[str, Any]) -> Evaluated:
     """Left-out rows, or test rows where they are given."""
     if (X is None) != (y is None):

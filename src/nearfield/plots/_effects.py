@@ -15,7 +15,7 @@ from nearfield.diagnostics.neighbours import scores_by_k
 from nearfield.diagnostics.predicted import target_labels
 from nearfield.diagnostics.slices import used_columns
 from nearfield.encoding import columns_of
-from nearfield.plots._common import axes
+from nearfield.plots._common import axes, dated
 from nearfield.validation import column_numbers, is_int
 
 _ROWS = 50
@@ -92,8 +92,9 @@ class PartialEffectDisplay:
             features = left_out(estimator, n_rows).features
         else:
             features = X.values if isinstance(X, Features) else encoder.encode(columns_of(estimator, X, reset=False))
-            features = features[np.random.default_rng(0).permutation(len(features))[:n_rows]]
-        found, classes = effect(estimator, number, features, points), getattr(estimator, "classes_", None)
+        some = features[np.random.default_rng(0).permutation(len(features))[:n_rows]]
+        found = effect(estimator, number, some, points, among=features)
+        classes = getattr(estimator, "classes_", None)
         most = found.mean.shape[1]
         chosen = (most - 1 if classes is not None else 0) if output is None else output
         if not (is_int(chosen) and 0 <= chosen < most):
@@ -121,6 +122,8 @@ class PartialEffectDisplay:
         if own.ordered:
             self.band_ = ax.fill_between(own.values, low, high, color=BLUE, alpha=0.2, linewidth=0)
             (self.line_,) = ax.plot(own.values, mean, **{"color": BLUE, **kwargs})
+            if own.date:
+                dated(ax)
         else:
             self.band_ = None
             style = {"fmt": "o", "color": BLUE, "capsize": 3, **kwargs}

@@ -9,9 +9,9 @@ import scipy.stats
 
 from nearfield.colours import BLUE, GREY, ORANGE
 from nearfield.diagnostics import Predicted
-from nearfield.diagnostics.residuals import Off, by_values
-from nearfield.diagnostics.slices import column_values, level_name, used_columns
-from nearfield.plots._common import axes, one_target, shown_rows
+from nearfield.diagnostics.residuals import Off, by_slices, by_values
+from nearfield.diagnostics.slices import Slice, column_values, level_name, used_columns
+from nearfield.plots._common import axes, dated, one_target, shown_rows
 from nearfield.validation import column_numbers
 
 _MOST_POINTS = 3000
@@ -34,6 +34,8 @@ class LeftOutResidualDisplay:
         What the rows are.
     ticks : dict of int to str, default=None
         Where x numbers the levels of a column, their names.
+    dates : bool, default=False
+        Whether x are days since 1970, to be shown as dates.
 
     Attributes
     ----------
@@ -51,7 +53,7 @@ class LeftOutResidualDisplay:
 
     def __init__(
         self, *, x: np.ndarray, residual: np.ndarray, bins: list[dict[str, Any]], x_label: str = "prediction",
-        name: str | None = None, ticks: dict[int, str] | None = None,
+        name: str | None = None, ticks: dict[int, str] | None = None, dates: bool = False,
     ) -> None:  # fmt: skip
         self.x = x
         self.residual = residual
@@ -59,6 +61,7 @@ class LeftOutResidualDisplay:
         self.x_label = x_label
         self.name = name
         self.ticks = ticks
+        self.dates = dates
 
     @classmethod
     def from_estimator(
@@ -104,7 +107,9 @@ class LeftOutResidualDisplay:
         rule, ticks = encoder.rules_[number], None
         if rule.kind == "text":
             ticks = {level: level_name(rule, level) for level in np.unique(values).astype(int).tolist()}
-        return cls._of(rows, np.where(missing, np.nan, values), rule.label, name, ticks, ax)
+        over = np.where(missing, np.nan, values)
+        label = f"mean of the target by {rule.label}" if rule.kind == "means" else rule.label
+        return cls._of(rows, over, label, name, ticks, ax, rule.kind == "date")
 
     @classmethod
     def from_predictions(
@@ -144,17 +149,16 @@ class LeftOutResidualDisplay:
 
     @classmethod
     def _of(
-        cls, rows: Predicted, x: np.ndarray, x_label: str, name: str | None, ticks: dict[int, str] | None, ax: Any
-    ) -> LeftOutResidualDisplay:
+        cls, rows: Predicted, x: np.ndarray, x_label: str, name: str | None, ticks: dict[int, str] | None, ax: Any,
+        dates: bool = False,
+    ) -> LeftOutResidualDisplay:  # fmt: skip
         known = np.isfinite(x)
         if not known.any():
             raise ValueError(f"{x_label} is missing in all rows: nothing to draw over.")
         units = None if rows.units is None else rows.units[known]
         some = Off(rows.residual[known], rows.std[known], rows.weights[known], units)
-        made = cls(
-            x=x[known], residual=some.residual, bins=by_values(some, x[known], 10 if ticks is None else len(ticks)),
-            x_label=x_label, name=name, ticks=ticks,
-        )  # fmt: skip
+        bins = by_values(some, x[known]) if ticks is None else _by_levels(some, x[known])
+        made = cls(x=x[known], residual=some.residual, bins=bins, x_label=x_label, name=name, ticks=ticks, dates=dates)
         return made.plot(ax=ax)
 
     def plot(self, ax: Any = None, *, name: str | None = None, **kwargs: Any) -> LeftOutResidualDisplay:
@@ -183,10 +187,20 @@ class LeftOutResidualDisplay:
             np.array([part[key] for part in self.bins]) for key in ("centre", "residual", "error")
         )
         sure = np.where(np.isfinite(errors), errors, 0.0) * scipy.stats.norm.ppf(0.975)
-        self.means_ = ax.errorbar(centres, means, sure, color=ORANGE, fmt="o-", ms=4, lw=1.2, label="mean, 95 % bars")
+        mark = "o-" if self.ticks is None else "o"
+        self.means_ = ax.errorbar(centres, means, sure, color=ORANGE, fmt=mark, ms=4, lw=1.2, label="mean, 95 % bars")
         ax.set(xlabel=self.x_label, ylabel="residual (observed − predicted)")
         if self.ticks is not None:
-            ax.set_xticks(list(self.ticks), list(self.ticks.values()))
+            ax.set_xticks(list(self.ticks), list(self.ticks.values()), rotation=30, ha="right")
+        if self.dates:
+            dated(ax)
         ax.legend(loc="best", frameon=False)
         self.ax_, self.figure_ = ax, ax.figure
         return self
+
+
+def _by_levels(rows: Off, x: np.ndarray) -> list[dict[str, Any]]:
+    """Mean residuals of each level, whose numbers are x (b,)."""
+    levels = np.unique(x).tolist()
+    found = by_slices(rows, [Slice("", "", x == level) for level in levels])
+    return [{**part, "centre": level} for part, level in zip(found, levels, strict=True)]

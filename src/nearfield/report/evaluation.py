@@ -15,7 +15,7 @@ from nearfield.diagnostics.chance import holm, independent, mean_p, share_band, 
 from nearfield.diagnostics.frequencies import rootogram
 from nearfield.diagnostics.labels import confusion, curves, reliability
 from nearfield.diagnostics.predicted import LEVEL, target_names, target_units
-from nearfield.diagnostics.slices import Slice, column_slices, column_values, slices_of, used_columns
+from nearfield.diagnostics.slices import Slice, column_slices, column_values, shown, slices_of, used_columns
 from nearfield.report import sentences as say
 
 _PIT_BINS = 20
@@ -144,16 +144,22 @@ def _residuals(model: Any, own: Predicted, features: np.ndarray, top: Sequence[s
         few = rule.kind == "text" or len(np.unique(values)) <= 8
         if few or missing.all():
             found["columns"].append(
-                {"column": name, "label": rule.label, "bins": off.by_slices(own, parts), "points": None}
+                {"column": name, "label": rule.label, "bins": off.by_slices(own, parts), "points": None, "date": False}
             )
             continue
         known = np.flatnonzero(~missing)
         told = off.Off(own.residual[known], own.std[known], own.weights[known], _some(own.units, known))
-        shown = np.intersect1d(some, known)
-        points = {"x": values[shown], "residual": own.residual[shown]}
+        drawn = np.intersect1d(some, known)
+        points = {"x": values[drawn], "residual": own.residual[drawn]}
+        bins = off.by_values(told, values[known])
+        for entry in bins:
+            ends = [shown(rule, entry[end]) for end in ("low", "high")]
+            entry["range"] = " to ".join(dict.fromkeys(ends))
+        means = "mean of the target by " if rule.kind == "means" else ""
         found["columns"].append(
-            {"column": name, "label": rule.label, "bins": off.by_values(told, values[known]), "points": points}
-        )
+            {"column": means + name, "label": means + rule.label, "bins": bins, "points": points,
+             "date": rule.kind == "date"}
+        )  # fmt: skip
     return found
 
 
@@ -240,11 +246,12 @@ def _right_by_slices(model: Any, own: Labelled, features: np.ndarray) -> list[di
         weights, units = own.weights[part.rows], _some(own.units, part.rows)
         if independent(weights, units) < 30:
             continue
-        gap, error, p = mean_p((own.right - stated)[part.rows], weights, units)
-        right = float(np.average(own.right[part.rows], weights=weights))
+        right, promised = (float(np.average(v[part.rows], weights=weights)) for v in (own.right, stated))
+        n = independent(weights, units)
         found.append(
             {"column": part.column, "slice": part.label, "rows": int(part.rows.sum()), "right": right,
-             "stated": right - gap, "error": error, "p": p}
+             "stated": promised, "error": float(np.sqrt(promised * (1 - promised) / n)),
+             "p": share_p(right, promised, n)}
         )  # fmt: skip
     for entry, p in zip(found, holm([entry["p"] for entry in found]), strict=True):
         entry["p"] = p

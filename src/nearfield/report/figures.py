@@ -13,6 +13,7 @@ from nearfield.rules import with_unit
 
 _MOST_BARS = 15
 _MOST_SLICES = 14
+_LETTERS, _BELOW = 33, 14  # of labels beside a figure, and below it
 _SURE = 1.96
 _FEWEST = 5  # rows of a point of a reliability curve
 
@@ -117,7 +118,7 @@ def _slices(own: dict[str, Any], name: str) -> Figure:
         Axis("", 0.3, len(slices) + 0.7, list(zip(heights, names, strict=True))), marks,
         Table(["column", "slice", "rows", "inside", "chance of as much by luck"], rows),
         note="Those that differ most come first. Chance is counted for all slices together.",
-        height=64 + 17 * len(slices), left=140,
+        height=64 + 17 * len(slices),
     )  # fmt: skip
 
 
@@ -125,7 +126,7 @@ def _p(value: float) -> str:
     return "below 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _cut(text: str, most: int = 24) -> str:
+def _cut(text: str, most: int = _LETTERS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -149,7 +150,7 @@ def _residual(told: dict[str, Any], label: str, name: str, unit: str) -> Figure:
         Mark("errors", centres, low=low, high=high, role="two"),
         Mark("points", centres, means, role="two", label="mean, 95 % bars"),
     ]
-    ticks = [(float(i), _cut(entry["slice"], 12)) for i, entry in enumerate(bins)] if levels else None
+    ticks = [(float(i), _cut(entry["slice"], _BELOW)) for i, entry in enumerate(bins)] if levels else None
     ends = (-0.6, len(bins) - 0.4) if levels else padded([*centres, *(points["x"] if points else [])])
     rows = [
         [where(e), f"{e['rows']:,}", short(e["residual"]), short(2 * (e["error"] or 0)), short(e["rmse"]), _p(e["p"])]
@@ -159,7 +160,8 @@ def _residual(told: dict[str, Any], label: str, name: str, unit: str) -> Figure:
         f"residual-{name}", f"Residuals over {label}",
         f"Residuals, observed less predicted, over {label}; their mean in {len(bins)} bins runs from "
         f"{short(min(means))} to {short(max(means))}.",
-        Axis(label, *ends, ticks), Axis(with_unit("observed − predicted", unit), *padded(spread)), marks,
+        Axis(label, *ends, ticks, date=told.get("date", False), levels=levels),
+        Axis(with_unit("observed − predicted", unit), *padded(spread)), marks,
         Table([label, "rows", "mean residual", "±", "root mean square", "chance of as much by luck"], rows),
     )  # fmt: skip
 
@@ -232,8 +234,8 @@ def _confusion(told: dict[str, Any], name: str) -> Figure:
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1e-300)
     pairs = [(a, b) for a in range(K) for b in range(K)]
     texts = [short(matrix[a, b]) if K <= 10 else "" for a, b in pairs]
-    ticks_x = [(float(b), _cut(labels[b], 8)) for b in range(K)]
-    ticks_y = [(float(K - 1 - a), _cut(labels[a], 10)) for a in range(K)]
+    ticks_x = [(float(b), _cut(labels[b], _BELOW)) for b in range(K)]
+    ticks_y = [(float(K - 1 - a), _cut(labels[a], _BELOW)) for a in range(K)]
     marks = [
         Mark("cells", [float(b) for _, b in pairs], [float(K - 1 - a) for a, _ in pairs],
              high=[float(shares[a, b]) for a, b in pairs], colours=texts)
@@ -243,7 +245,7 @@ def _confusion(told: dict[str, Any], name: str) -> Figure:
         f"confusion-{name}", "Confusion matrix",
         "Numbers of rows by class, in rows, and by predicted class, in columns; "
         f"{percent(np.trace(matrix) / matrix.sum())} are on the diagonal.",
-        Axis("predicted", -0.5, K - 0.5, ticks_x), Axis("observed", -0.5, K - 0.5, ticks_y), marks,
+        Axis("predicted", -0.5, K - 0.5, ticks_x, levels=True), Axis("observed", -0.5, K - 0.5, ticks_y), marks,
         Table(["observed \\ predicted", *labels], rows),
         note="The stronger the colour, the larger the share of its class.",
         height=_square(64), left=64,
@@ -284,7 +286,7 @@ def of_importance(told: dict[str, Any]) -> Figure:
     """Losses of left-out rows, a lying bar each."""
     shown = [entry for entry in told["columns"] if entry["loss"] > 0][:_MOST_BARS] or told["columns"][:1]
     heights = [float(len(shown) - i) for i in range(len(shown))]
-    names = [_cut(entry["column"], 20) for entry in shown]
+    names = [_cut(entry["column"]) for entry in shown]
     losses = [entry["loss"] for entry in shown]
     return Figure(
         "importance", "How much each column matters",
@@ -293,7 +295,7 @@ def of_importance(told: dict[str, Any]) -> Figure:
         Axis("", 0.3, len(shown) + 0.7, list(zip(heights, names, strict=True))), [Mark("lying", losses, heights)],
         Table(["column", "loss in log score"], [[e["column"], f"{e['loss']:.4g}"] for e in told["columns"]]),
         note="Of two columns that tell the same, either can do the other's work: both then seem to matter little.",
-        height=64 + 20 * len(shown), left=120,
+        height=64 + 20 * len(shown),
     )  # fmt: skip
 
 
@@ -306,13 +308,14 @@ def of_effect(told: dict[str, Any], number: int) -> Figure:
         ends, ticks = padded(values, share=0.03), None
     else:
         marks = [Mark("errors", values, low=told["low"], high=told["high"]), Mark("points", values, mean)]
-        ends, ticks = (-0.6, len(values) - 0.4), [(v, _cut(s, 9)) for v, s in zip(values, told["labels"], strict=True)]
+        ends = (-0.6, len(values) - 0.4)
+        ticks = [(v, _cut(s, _BELOW)) for v, s in zip(values, told["labels"], strict=True)]
     rows = [[a, *map(short, rest)] for a, *rest in zip(told["labels"], mean, told["low"], told["high"], strict=True)]
     return Figure(
         f"effect-{number}", f"{told['column']} and {told['output']}",
         f"Mean prediction of {told['output']} when {told['column']} is set to each of {len(values)} values, from "
         f"{short(min(mean))} to {short(max(mean))}.",
-        Axis(told["label"], *ends, ticks),
+        Axis(told["label"], *ends, ticks, date=told["date"], levels=not told["ordered"]),
         Axis(with_unit(told["output"], told["unit"]), *padded([*told["low"], *told["high"]])), marks,
         Table([told["column"], "mean", "low", "high"], rows), says=told["says"],
     )  # fmt: skip
@@ -365,7 +368,7 @@ def _by_k(told: dict[str, Any]) -> Figure:
 def _bends(told: dict[str, Any]) -> Figure:
     shown = [entry for entry in told["features"] if entry["relevance"] > 0][:_MOST_BARS] or told["features"][:1]
     heights = [float(len(shown) - i) for i in range(len(shown))]
-    names, x = [_cut(entry["name"], 20) for entry in shown], [entry["relevance"] for entry in shown]
+    names, x = [_cut(entry["name"]) for entry in shown], [entry["relevance"] for entry in shown]
     rows = [
         [e["name"], short(e["relevance"]), short(e["length_scale"]), percent(e["straight"], 0), percent(e["normal"], 0),
          percent(e["uniform"], 0)]
@@ -378,7 +381,7 @@ def _bends(told: dict[str, Any]) -> Figure:
         Axis("", 0.3, len(shown) + 0.7, list(zip(heights, names, strict=True))), [Mark("lying", x, heights)],
         Table(["feature", "1 / length scale", "length scale", "straight", "normal score", "uniform score"], rows),
         note="The table also has the warps: which shares of a feature are bent towards scores of its ranks.",
-        height=64 + 20 * len(shown), left=120,
+        height=64 + 20 * len(shown),
     )  # fmt: skip
 
 
@@ -406,11 +409,11 @@ def _correlation(matrix: np.ndarray, names: list[str], name: str, title: str) ->
             Mark("cells", [float(b) for _, b in own], [float(P - 1 - a) for a, _ in own],
                  high=[float(strength[a, b]) for a, b in own], colours=texts, role=role)
         )  # fmt: skip
-    labels = [_cut(own, 8) for own in names]
+    labels = [_cut(own, _BELOW) for own in names]
     rows = [[names[a], *(short(v) for v in matrix[a].tolist())] for a in range(P)]
     return Figure(
         f"correlation-{name}", title, f"Matrix of correlations between {P} targets.",
-        Axis("", -0.5, P - 0.5, [(float(i), labels[i]) for i in range(P)]),
+        Axis("", -0.5, P - 0.5, [(float(i), labels[i]) for i in range(P)], levels=True),
         Axis("", -0.5, P - 0.5, [(float(P - 1 - i), labels[i]) for i in range(P)]), marks,
         Table(["", *names], rows), height=_square(64), left=64,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nearfield.diagnostics import Evaluated
-from nearfield.diagnostics.effects import effect
+from nearfield.diagnostics.effects import effect, has_exact_errors
 from nearfield.diagnostics.neighbours import scores_by_k
 from nearfield.diagnostics.places import ground_aspect, map_columns, map_grid, map_labels, variogram
 from nearfield.diagnostics.predicted import affordable, target_names, target_units
@@ -19,6 +19,8 @@ _EFFECTS = 6  # columns whose effect is shown
 _EFFECT_ROWS, _FEWEST_EFFECT_ROWS = 40, 12  # over which an effect is averaged
 _EFFECT_WORK = 4e8  # operations for each of its values, see `affordable`
 _TOGETHER = 1000  # neighbours of all of these rows, whose joint distribution makes error bars
+_WHOLE_WORK = 1e8  # squared rows, where predictions come from all of them, for each value
+_RANGE_ROWS = 2000  # from which the values are taken
 _MOST_OUTPUTS = 3
 _POINTS = 800
 _FAR = 0.02  # support below which a map is empty
@@ -39,15 +41,17 @@ def effects(model: Any, rows: Evaluated, top: Sequence[str]) -> list[dict[str, A
     encoder = model.encoder_
     numbers = {encoder.rules_[number].name: number for number in used_columns(encoder)}
     most = affordable(model, _EFFECT_ROWS, _FEWEST_EFFECT_ROWS, _EFFECT_WORK)
-    most = min(most, max(_TOGETHER // model.k_, _FEWEST_EFFECT_ROWS))
-    some = rows.features[np.random.default_rng(0).permutation(len(rows))[:most]]
+    limit = _TOGETHER // model.k_ if has_exact_errors(model) else int(_WHOLE_WORK / model.k_**2)
+    most = min(most, max(limit, _FEWEST_EFFECT_ROWS))
+    drawn = rows.features[np.random.default_rng(0).permutation(len(rows))]
     found = []
     for name in top[:_EFFECTS]:
-        own = effect(model, numbers[name], some)
+        own = effect(model, numbers[name], drawn[:most], among=drawn[:_RANGE_ROWS])
         for v, label, unit in _shown_outputs(model, own.mean):
             told = {
                 "column": name, "label": own.label, "output": label, "unit": unit,
                 "values": own.values, "labels": own.labels, "ordered": own.ordered,
+                "date": own.date,
                 "mean": own.mean[:, v], "low": own.low[:, v], "high": own.high[:, v], "exact": own.exact,
             }  # fmt: skip
             found.append({**told, "says": say.of_effect(told)})

@@ -154,13 +154,17 @@ def _span(column: Mapping[str, Any]) -> str:
 def _scores(scores: Mapping[str, Mapping[str, float]]) -> Listed:
     names = [name for name in SCORES if name in scores["model"]]
     shown: dict[str, Callable[[float], str]] = {
-        name: percent if name.startswith("coverage_") or name == "error" else short for name in names
+        name: percent if name.startswith("coverage_") or name == "error" else _score for name in names
     }
     rows = [
         [SCORES[name], *(shown[name](own[name]) if own.get(name) is not None else "" for own in scores.values())]
         for name in names
     ]
     return Listed("", ["", *scores], rows)
+
+
+def _score(value: float) -> str:
+    return short(value if abs(value) > 1e-12 else 0.0)  # what is left of sums that cancel
 
 
 def _target(told: dict[str, Any], own: str, name: str, evaluation: Mapping[str, Any]) -> list[Section]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nearfield.calibration import EVERY_ROW
 from nearfield.diagnostics.chance import SURE
 from nearfield.diagnostics.slices import short
 
@@ -73,6 +74,11 @@ def _of_calibration(found: dict[str, Any]) -> list[str]:
             else "rows lie in the middle more often than distributions say: on the whole these are too wide"
         )
         said.append(f"In the histogram, {shape}.")
+    if found["rootogram"] is not None:
+        said.append(
+            "Intervals of counts end at whole numbers. With both ends they hold "
+            f"{percent(found['scores']['model']['coverage_90'])}; in this section an end counts as far as it is needed."
+        )
     if found["rows"] == "left-out rows":
         said.append(
             "Error bars were set on left-out rows, so that overall coverage of such rows is close by construction; "
@@ -158,6 +164,8 @@ def where(entry: dict[str, Any]) -> str:
     """A bin, or a slice, in words."""
     if "slice" in entry:
         return str(entry["slice"])
+    if "range" in entry:
+        return str(entry["range"])
     return short(entry["low"]) if entry["low"] == entry["high"] else f"{short(entry['low'])} to {short(entry['high'])}"
 
 
@@ -202,7 +210,7 @@ def of_classes(found: dict[str, Any]) -> dict[str, list[str]]:
     ]
     reliable = said or ["Probabilities hold what they say: no bin of them is off beyond chance."]
     slices = [
-        f"For {entry['column']} = {entry['slice']} {percent(entry['right'])} of {entry['rows']:,} rows are right, "
+        f"For {entry['column']} = {entry['slice']}, {percent(entry['right'])} of {entry['rows']:,} rows are right, "
         f"where probabilities promise {percent(entry['stated'])}."
         for entry in found["slices"][:_FEW]
         if entry["p"] < SURE
@@ -234,6 +242,8 @@ def _of_curves(told: list[dict[str, Any]]) -> list[str]:
         return []
     ranked = sorted(told, key=lambda entry: entry["auc"])
     low, high = ranked[0], ranked[-1]
+    if len(ranked) > 1 and high["auc"] - low["auc"] < 5e-4:
+        return [f"All classes are told apart equally well (area under the ROC curve {low['auc']:.3f})."]
     if len(ranked) == 1:
         return [
             f"A random row of class {low['label']} gets a higher probability of it than a random other row in "
@@ -290,7 +300,10 @@ def of_training(found: dict[str, Any], k_reason: str) -> list[str]:
             f"{found['recoveries']['jittered']:,} matrices needed a larger diagonal and "
             f"{found['recoveries']['rejected']:,} steps were not taken: both are harmless if few."
         )
-    said.append(f"Predictions come from the {found['k']:,} rows most like a new one: {k_reason}.")
+    if k_reason.startswith(EVERY_ROW):
+        said.append(f"Each prediction comes from all other rows{k_reason.removeprefix(EVERY_ROW)}.")
+    else:
+        said.append(f"Each prediction comes from the {found['k']:,} rows most like it: {k_reason}.")
     if found["smoothness"]:
         shares = ", ".join(f"{percent(share, 0)} {name}" for name, share in found["smoothness"].items())
         said.append(f"Smoothness of the kernel, from rough to smooth: {shares}.")
@@ -316,7 +329,8 @@ def of_map(found: dict[str, Any]) -> list[str]:
         )
         beyond = np.flatnonzero(gamma >= half)
         if beyond.size and beyond[0] > 0:
-            said.append(f"By the model, rows {short(lags[beyond[0]])} apart differ by half of the target's variance.")
+            apart = f"{short(lags[beyond[0]])} {told['unit']}"
+            said.append(f"By the model, rows {apart} apart differ by half of the target's variance.")
     return said
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import struct
 import zlib
 from collections.abc import Sequence
@@ -13,26 +14,35 @@ from typing import Any
 import numpy as np
 
 from nearfield.colours import ANCHORS
-from nearfield.diagnostics.slices import short
+from nearfield.diagnostics.slices import short, shown_day
 
 WIDTH, HEIGHT = 360, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 44
+_LETTER = 6.2  # about how wide a letter of a tick is
+_MOST_LEFT = 0.6 * WIDTH
+_TURNED, _SINE = -35, 0.58  # degrees of labels that would not fit side by side
+_MONTHS = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200)  # between ticks of dates
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A name, the range that is drawn, and ticks with labels; made from the range if there are none."""
+    """A name, the range that is drawn, and ticks with labels; made from the range if there are none.
+
+    date: numbers are days since 1970. levels: ticks are names of which none may be left out.
+    """
 
     label: str
     low: float
     high: float
     ticks: Sequence[tuple[float, str]] | None = None
+    date: bool = False
+    levels: bool = False
 
     def marks(self) -> list[tuple[float, str]]:
         """Ticks inside of the range."""
         if self.ticks is not None:
             return list(self.ticks)
-        return [(value, short(value)) for value in nice(self.low, self.high)]
+        return dates(self.low, self.high) if self.date else [(v, short(v)) for v in nice(self.low, self.high)]
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ class Figure:
     says: list[str] = field(default_factory=list)
     note: str = ""
     height: int = HEIGHT
-    left: int = _LEFT
+    left: int = _LEFT  # at least
     bar: tuple[str, float, float] | None = None  # a colour bar: image, lowest and highest value
     aspect: float | None = None
 
@@ -91,6 +101,17 @@ def nice(low: float, high: float, most: int = 6) -> list[float]:
     step = next(step for step in (1, 2, 2.5, 5, 10) if step * power >= raw * 0.999) * power
     first, last = np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9)
     return [float(round(i * step, 12)) for i in np.arange(first, last + 1)]
+
+
+def dates(low: float, high: float, most: int = 5) -> list[tuple[float, str]]:
+    """Days since 1970 between low and high with their names: first days of months, or round numbers of days."""
+    months = next((step for step in _MONTHS if (high - low) / (30.4 * step) <= most), _MONTHS[-1])
+    if high - low < 60 or abs(low) > 1e6 or abs(high) > 1e6:
+        return [(value, shown_day(value)) for value in nice(low, high, most)]
+    first = np.datetime64(int(low), "D").astype("datetime64[Y]").astype("datetime64[M]")
+    every = np.arange(first, np.datetime64(int(high) + 1, "D").astype("datetime64[M]") + 1, months)
+    days = every.astype("datetime64[D]").astype(np.int64).tolist()
+    return [(float(day), str(month)) for day, month in zip(days, every, strict=True) if low <= day <= high]
 
 
 def padded(values: Any, zero: bool = False, share: float = 0.05) -> tuple[float, float]:
@@ -109,7 +130,7 @@ def padded(values: Any, zero: bool = False, share: float = 0.05) -> tuple[float,
 
 def drawn(figure: Figure) -> str:
     """The SVG of a figure."""
-    width, height, left = WIDTH, figure.height, figure.left
+    width, height, left = WIDTH, figure.height, _left(figure)
     right = _RIGHT + (58 if figure.bar else 0)
     if figure.aspect is not None:
         height = _shaped(figure, width - left - right)
@@ -117,12 +138,13 @@ def drawn(figure: Figure) -> str:
     top = _TOP + (16 * -(-len(legend) // 2) if legend else 0)
     box = (left, top, width - right, height + top - _TOP - _BOTTOM)
     scale = _Scale(figure.x, figure.y, box)
-    parts = [_frame(figure, scale), f'<g clip-path="url(#clip-{figure.name})">']
+    turned = _turned(figure.x, scale)
+    parts = [_frame(figure, scale, turned), f'<g clip-path="url(#clip-{figure.name})">']
     parts += [_drawn_mark(mark, scale) for mark in figure.marks]
-    parts += ["</g>", _legend(legend, left)]
+    parts += ["</g>", _legend(legend)]
     if figure.bar:
         parts.append(_colour_bar(figure.bar, box))
-    total = height + top - _TOP
+    total = height + top - _TOP + (turned or 0)
     return (
         f'<svg viewBox="0 0 {width} {total}" role="img" aria-labelledby="t-{figure.name} d-{figure.name}">'
         f'<title id="t-{figure.name}">{escape(figure.title)}</title>'
@@ -130,6 +152,21 @@ def drawn(figure: Figure) -> str:
         f'<clipPath id="clip-{figure.name}"><rect x="{box[0]}" y="{box[1] - 2}" width="{box[2] - box[0]}" '
         f'height="{box[3] - box[1] + 4}"/></clipPath>{"".join(parts)}</svg>'
     )
+
+
+def _left(figure: Figure) -> float:
+    """Where the box begins: beside the labels of its ticks, and the name of the axis."""
+    widest = max((len(label) for _, label in figure.y.marks()), default=0)
+    return min(max(figure.left, _LETTER * widest + (24 if figure.y.label else 8)), _MOST_LEFT)
+
+
+def _turned(axis: Axis, scale: _Scale) -> int | None:
+    """How much room below the box labels of levels need that do not fit side by side; None where they do."""
+    if not axis.levels or axis.ticks is None or len(axis.ticks) < 2:
+        return None
+    widest = _LETTER * max(len(label) for _, label in axis.ticks)
+    apart = min(abs(scale.x(a) - scale.x(b)) for (a, _), (b, _) in itertools.pairwise(axis.ticks))
+    return None if widest <= apart - 4 else round(_SINE * widest) - 4
 
 
 def _shaped(figure: Figure, width: float) -> int:
@@ -152,7 +189,7 @@ class _Scale:
         return round(y1 - (y1 - y0) * (value - self._y.low) / ((self._y.high - self._y.low) or 1.0), 1)
 
 
-def _frame(figure: Figure, scale: _Scale) -> str:
+def _frame(figure: Figure, scale: _Scale, turned: int | None) -> str:
     x0, y0, x1, y1 = scale.box
     parts = []
     for value, label in figure.y.marks():
@@ -162,15 +199,19 @@ def _frame(figure: Figure, scale: _Scale) -> str:
             parts.append(f'<text class="tick" x="{x0 - 5}" y="{y + 3.5}" text-anchor="end">{escape(label)}</text>')
     last = -1e9
     for value, label in figure.x.marks():
-        x, half = scale.x(value), 3.1 * len(label)
-        if x0 - 1 <= x <= x1 + 1 and x - half > last:
+        x, half = scale.x(value), _LETTER / 2 * len(label)
+        if turned is not None:
+            place = f'transform="translate({x + 3} {y1 + 12}) rotate({_TURNED})"'
+            parts.append(f'<text class="tick" {place} text-anchor="end">{escape(label)}</text>')
+        elif x0 - 1 <= x <= x1 + 1 and x - half > last:
             parts.append(f'<line class="axis" x1="{x}" x2="{x}" y1="{y1}" y2="{y1 + 4}"/>')
             anchor = "end" if x + half > WIDTH else "middle"
             parts.append(f'<text class="tick" x="{x}" y="{y1 + 15}" text-anchor="{anchor}">{escape(label)}</text>')
             last = x + half + 3
     middle, across = (x0 + x1) / 2, (y0 + y1) / 2
     parts.append(f'<line class="axis" x1="{x0}" x2="{x1}" y1="{y1}" y2="{y1}"/>')
-    parts.append(f'<text class="name" x="{middle}" y="{y1 + 33}" text-anchor="middle">{escape(figure.x.label)}</text>')
+    below = f'x="{middle}" y="{y1 + 33 + (turned or 0)}"'
+    parts.append(f'<text class="name" {below} text-anchor="middle">{escape(figure.x.label)}</text>')
     if figure.y.label:
         parts.append(
             f'<text class="name" transform="translate(11 {across}) rotate(-90)" text-anchor="middle">'
@@ -290,10 +331,10 @@ def _finite(*values: float | None) -> bool:
     return all(value is not None and np.isfinite(value) for value in values)
 
 
-def _legend(marks: list[Mark], left: int) -> str:
+def _legend(marks: list[Mark]) -> str:
     parts = []
     for place, mark in enumerate(marks):
-        x, y = left + (WIDTH - left) / 2 * (place % 2), 10 + 16 * (place // 2)
+        x, y = _LEFT + (WIDTH - _LEFT) / 2 * (place % 2), 10 + 16 * (place // 2)
         if mark.kind in ("band", "bars", "lying"):
             parts.append(f'<rect class="{mark.kind.replace("lying", "bar").replace("bars", "bar")} {mark.role}" '
                          f'x="{x}" y="{y - 5}" width="14" height="9"/>')  # fmt: skip

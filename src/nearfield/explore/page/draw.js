@@ -30,6 +30,13 @@ function nice(low, high, most) {
   return found;
 }
 
+const upTicks = (low, high) => nice(low, high, 4);
+
+// Pixels that the labels of an upright axis need.
+function room(low, high) {
+  return 12 + 7.4 * Math.max(...upTicks(low, high).map((value) => short(value).length));
+}
+
 function isoOf(days, digits = 10) {
   return new Date(Math.round(days * 864e5)).toISOString().slice(0, digits);
 }
@@ -97,7 +104,7 @@ class Drawing {
 
   yAxis(low, high) {
     const { left, right } = this.box;
-    for (const value of nice(low, high, 4)) {
+    for (const value of upTicks(low, high)) {
       this.put("line", { class: "grid", x1: left, x2: right, y1: this.y(value), y2: this.y(value) });
       this.put("text", { class: "tick", x: left - 5, y: this.y(value) + 4, "text-anchor": "end" }, short(value));
     }
@@ -168,7 +175,7 @@ export function counts(place, bars, own, name) {
   const told = `${name} is ${short(own.mean)} on average; with at least 90 % probability from ${short(own.wide[0])} to ` +
     `${short(own.wide[1])}. The most probable ${width > 1 ? "range begins at" : "count is"} ` +
     `${short(bars.find((bar) => bar.p === top).from)}.`;
-  const drawing = new Drawing(place, 240, `Probabilities of ${name}`, told, { left: 46, right: 10, top: 8, bottom: 42 });
+  const drawing = new Drawing(place, 240, `Probabilities of ${name}`, told, { left: room(0, top * 1.05), right: 10, top: 8, bottom: 42 });
   drawing.scale([low, high], [0, top * 1.05]);
   drawing.yAxis(0, top * 1.05);
   for (const { from, to, p } of bars) {
@@ -192,7 +199,7 @@ export function effect(place, told, what, range) {
   const title = `${what} over ${column}`;
   if (!told.ordered) return levels(place, told, title, description, range);
   const { values } = told;
-  const drawing = new Drawing(place, 190, title, description, { left: 48, right: 10, top: 8, bottom: 24 });
+  const drawing = new Drawing(place, 190, title, description, { left: room(...range), right: 10, top: 8, bottom: 24 });
   const [from, to] = values.length > 1 ? [values[0], values[values.length - 1]] : [values[0] - 0.5, values[0] + 0.5];
   drawing.scale([from, to], range);
   drawing.yAxis(...range);
