@@ -14,7 +14,7 @@ import numpy as np
 
 from nearfield._compiled import compiled
 from nearfield.neighbours._panels import BLOCK, CODES, LEAF64
-from nearfield.warps import placed
+from nearfield.warps import place_values
 
 _SOME = 64  # points of a node that tell which column is the widest
 BLOCK_DEPTH = 4  # levels of nodes from a block to its leaves
@@ -191,33 +191,28 @@ def label_times(m, depth, starts, members, times, nodes, leaves, points):
 @compiled()
 def place_boxes(low, high, metric, placed_low, placed_high, begin, end):
     """Fill the boxes begin .. end, (.., d, c) each, where the metric puts them."""
-    lengths, bent, knots, scores, shares = metric
+    lengths, bent, _, scores, _ = metric
+    lows = np.empty(low.shape[2], dtype=np.int64)
     for j in range(low.shape[1]):
         own = 0.0 if bent[j] < 0 else np.abs(scores[bent[j]]).max()
         for node in range(begin, end):
-            for c in range(low.shape[2]):
-                x, y = low[node, j, c], high[node, j, c]
-                a = placed(x, j, lengths, bent, knots, scores, shares)
-                b = placed(y, j, lengths, bent, knots, scores, shares)
-                if bent[j] >= 0:
-                    reach = _SLACK * (abs(x) + abs(y) + own) / lengths[j] + _SLACK * (abs(a) + abs(b))
-                    a, b = a - reach, b + reach
-                placed_low[node, j, c], placed_high[node, j, c] = a, b
+            place_values(low[node, j], j, metric, lows, placed_low[node, j])
+            place_values(high[node, j], j, metric, lows, placed_high[node, j])
+            for c in range(low.shape[2] if bent[j] >= 0 else 0):
+                x, y, a, b = low[node, j, c], high[node, j, c], placed_low[node, j, c], placed_high[node, j, c]
+                reach = _SLACK * (abs(x) + abs(y) + own) / lengths[j] + _SLACK * (abs(a) + abs(b))
+                placed_low[node, j, c], placed_high[node, j, c] = a - reach, b + reach
 
 
 @compiled()
 def place_leaves(panels, centre, scale, metric, out, begin, end, shift):
     """Fill out[leaf + shift] with the panels of the leaves begin .. end, standardised, where the metric puts them."""
-    lengths, bent, knots, scores, shares = metric
+    values, lows = np.empty(LEAF64), np.empty(LEAF64, dtype=np.int64)
     for leaf in range(begin, end):
         for j in range(panels.shape[1]):
-            if bent[j] < 0:
-                for c in range(LEAF64):
-                    out[leaf + shift, j, c] = (panels[leaf, j, c] - centre[j]) / scale[j] / lengths[j]
-            else:
-                for c in range(LEAF64):
-                    z = (panels[leaf, j, c] - centre[j]) / scale[j]
-                    out[leaf + shift, j, c] = placed(z, j, lengths, bent, knots, scores, shares)
+            for c in range(LEAF64):
+                values[c] = (panels[leaf, j, c] - centre[j]) / scale[j]
+            place_values(values, j, metric, lows, out[leaf + shift, j])
 
 
 @compiled()
