@@ -144,8 +144,12 @@ class Rows:
 
     def with_state(self, state: np.ndarray) -> Rows:
         """The same rows with another site state."""
-        other = replace(self, state=state)
-        vars(other).update({name: vars(self)[name] for name in _FOUND if name in vars(self)})  # the inputs are the same
+        return self._as_found(replace(self, state=state))
+
+    def _as_found(self, other: Rows) -> Rows:
+        """Other rows, whose inputs are the same, with what has been found of these, and in the same boxes."""
+        _ = self.searched  # which are cut when they are first needed, for both
+        vars(other).update({name: vars(self)[name] for name in _FOUND if name in vars(self)})
         return other
 
     def featured(self, warps: Warps, ids: np.ndarray) -> Rows:
@@ -156,9 +160,10 @@ class Rows:
         if not len(warps) or (self.features is not None and self.features.numbering is None):
             return self
         if len(self) <= (_FETCHED if isinstance(self.inputs, InputsElsewhere) else 2 * ids.size):
-            return replace(self, features=Features(warps.features(np.asarray(self.inputs)), None))
+            return self._as_found(replace(self, features=Features(warps.features(np.asarray(self.inputs)), None)))
         numbering = Numbering(ids)
-        return replace(self, features=Features(warps.features(self.inputs[numbering.rows]), numbering))
+        features = Features(warps.features(self.inputs[numbering.rows]), numbering)
+        return self._as_found(replace(self, features=features))
 
     def __getstate__(self) -> dict[str, object]:
         kept = {name: value for name, value in vars(self).items() if name not in _FOUND}  # they are found again

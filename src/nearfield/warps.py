@@ -30,6 +30,7 @@ _FEWEST_VALUES = 3  # of two values every increasing map says the same
 _LEAST = 1e-12  # rank, where a row hardly counts
 _RANKED = 2**17  # rows from which ranks are taken
 _PORTION = 4096  # rows in one portion of work
+TOGETHER = 32  # values of a column that are bent together
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,29 +201,38 @@ def _spread(rank: np.ndarray, most: int) -> np.ndarray:
 
 
 @compiled(error_model="numpy")
-def _scores_at(z, knots, scores):  # type: ignore[no-untyped-def]
-    """The scores q and u of a value, from knots (m,) and scores (2, m) of its column."""
-    low, high = 0, len(knots) - 1  # the last knot at or before z, and one behind it; the ends lead on
-    while high - low > 1:
-        middle = (low + high) // 2
-        if knots[middle] <= z:
-            low = middle
-        else:
-            high = middle
-    along = (z - knots[low]) / (knots[high] - knots[low])
-    q, u = scores[0], scores[1]
-    return q[low] + along * (q[high] - q[low]), u[low] + along * (u[high] - u[low])
+def _find_knots(z, i, knots, low):  # type: ignore[no-untyped-def]
+    """Fill low (c,) with the last knot of the i-th column at or before each of the values z (c,), one behind it.
+
+    The ends lead on. All values go down together, which vectorises: one by one each step would wait for the one before.
+    """
+    size = knots.shape[1] - 1
+    low[:] = 0
+    while size > 1:
+        half = size // 2
+        for c in range(z.size):
+            at = low[c]
+            low[c] = at + half if knots[i, at + half] <= z[c] else at
+        size -= half
 
 
 @compiled(error_model="numpy")
 def _bend(inputs, columns, knots, scores, factors, out, places, start, stop):  # type: ignore[no-untyped-def]
     """Lines start .. stop of what `Warps._write` says."""
+    values, lows = np.empty(TOGETHER), np.empty(TOGETHER, dtype=np.int64)
     for i in range(len(columns)):
-        for r in range(start, stop):
-            z = inputs[r, columns[i]]
-            q, u = _scores_at(z, knots[i], scores[i])
-            for p in range(places.shape[1]):
-                out[r, places[i, p]] = factors[i, 0, p] * z + factors[i, 1, p] * q + factors[i, 2, p] * u
+        for first in range(start, stop, TOGETHER):
+            count = min(TOGETHER, stop - first)
+            for c in range(count):
+                values[c] = inputs[first + c, columns[i]]
+            _find_knots(values[:count], i, knots, lows)
+            for c in range(count):
+                z, low = values[c], lows[c]
+                along = (z - knots[i, low]) / (knots[i, low + 1] - knots[i, low])
+                q = scores[i, 0, low] + along * (scores[i, 0, low + 1] - scores[i, 0, low])
+                u = scores[i, 1, low] + along * (scores[i, 1, low + 1] - scores[i, 1, low])
+                for p in range(places.shape[1]):
+                    out[first + c, places[i, p]] = factors[i, 0, p] * z + factors[i, 1, p] * q + factors[i, 2, p] * u
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,18 +272,31 @@ class Metric:
 
 
 @compiled(error_model="numpy")
-def placed(z, j, lengths, bent, knots, scores, shares):  # type: ignore[no-untyped-def]
-    """Where a metric puts the value z of column j."""
+def place_values(z, j, metric, lows, out):  # type: ignore[no-untyped-def]
+    """Fill out (c,) with where a metric puts the values z (c,) of column j. lows: room for c numbers."""
+    lengths, bent, knots, scores, shares = metric
     i = bent[j]
     if i < 0:
-        return z / lengths[j]
-    q, u = _scores_at(z, knots[i], scores[i])
-    return (shares[i, 0] * z + shares[i, 1] * q + shares[i, 2] * u) / lengths[j]
+        for c in range(z.size):
+            out[c] = z[c] / lengths[j]
+        return
+    _find_knots(z, i, knots, lows)
+    for c in range(z.size):
+        low = lows[c]
+        along = (z[c] - knots[i, low]) / (knots[i, low + 1] - knots[i, low])
+        q = scores[i, 0, low] + along * (scores[i, 0, low + 1] - scores[i, 0, low])
+        u = scores[i, 1, low] + along * (scores[i, 1, low + 1] - scores[i, 1, low])
+        out[c] = (shares[i, 0] * z[c] + shares[i, 1] * q + shares[i, 2] * u) / lengths[j]
 
 
 @compiled(error_model="numpy")
 def _place(inputs, metric, out, start, stop):  # type: ignore[no-untyped-def]
-    lengths, bent, knots, scores, shares = metric
-    for r in range(start, stop):
+    values, found, lows = np.empty(TOGETHER), np.empty(TOGETHER), np.empty(TOGETHER, dtype=np.int64)
+    for first in range(start, stop, TOGETHER):
+        count = min(TOGETHER, stop - first)
         for j in range(inputs.shape[1]):
-            out[r, j] = placed(inputs[r, j], j, lengths, bent, knots, scores, shares)
+            for c in range(count):
+                values[c] = inputs[first + c, j]
+            place_values(values[:count], j, metric, lows, found)
+            for c in range(count):
+                out[first + c, j] = found[c]

@@ -7,7 +7,7 @@
 The squared distance is the float64 sum of (q - x)^2 in the order of the dimensions. Three ways to find it, with the
 same answer to the last bit, whatever the batch, the number of threads or the order of the queries:
 
-    boxes     a k-d tree of boxes of rows, which serves every metric; alone where rows are hidden from each other
+    boxes     a k-d tree of boxes of rows, which serves every metric; alone where times or a buffer hide rows
     product   brute force by matrix products in float32, proved and settled in float64
     direct    brute force in float64
 """
@@ -24,6 +24,7 @@ from nearfield.elsewhere import InputsElsewhere
 from nearfield.neighbours._equal_rows import (
     EqualRows,
     Float64,
+    InGroups,
     Int64,
     all_differ,
     equal_in_columns,
@@ -104,6 +105,7 @@ class _Part:
     last: int
     equal: EqualRows | None = None
     boxes: Boxes | None = None
+    in_groups: InGroups | None = None
 
     def __len__(self) -> int:
         return self.last - self.first
@@ -157,6 +159,12 @@ class SearchedRows:
             part.equal = find_equal_rows(np.asarray(self._inputs[part.first : part.last]))
         return part.equal
 
+    def _in_groups(self, part: _Part, groups: Int64) -> InGroups:
+        """The points of a part in the order of the groups (n,) of its rows."""
+        if part.in_groups is None or part.in_groups.groups is not groups:
+            part.in_groups = InGroups.of(self._equal(part), groups)
+        return part.in_groups
+
     def index(
         self,
         metric: Metric,
@@ -200,18 +208,24 @@ class SearchedRows:
 
     def _indexed(self, part: _Part, metric: Metric, hidden: Hidden | None, kind: Kind, most: int | None) -> Index:
         """Finds neighbours among the rows of a part, which are numbered from 0."""
+        by_groups = hidden is None or hidden.by_groups
         if kind in ("auto", "boxes"):
             boxes = self._boxes(part, metric.lengths)
             found = BoxIndex(boxes, metric, hidden, most)
-            exact = hidden is None and most is None
+            exact = by_groups and most is None
             if kind == "boxes" or not exact or not self._product_is_faster(found, part, len(boxes), metric):
                 return found
-        equal, inputs = self._equal(part), np.asarray(self._inputs[part.first : part.last])
-        points = metric.apply(inputs if len(equal) == len(inputs) else inputs[equal.first])
+        if not by_groups:
+            raise ValueError(f"kind is {kind!r}: rows that are hidden by times or a buffer are searched in boxes.")
+        groups = None if hidden is None else hidden.groups
+        in_groups = None if groups is None else self._in_groups(part, groups)
+        equal = self._equal(part) if in_groups is None else in_groups.equal
+        inputs = np.asarray(self._inputs[part.first : part.last])
+        points = metric.apply(inputs if in_groups is None and len(equal) == len(inputs) else inputs[equal.first])
         box = np.stack([points.min(axis=0), points.max(axis=0)])
         check_overflow(box[:1], box)
         source = None if kind == "direct" else ProductCandidates(points, box)
-        return NeighbourIndex(points, box, equal, source, "direct" if source is None else "product")
+        return NeighbourIndex(points, box, equal, source, "direct" if source is None else "product", in_groups)
 
     def _product_is_faster(self, index: BoxIndex, part: _Part, m: int, metric: Metric) -> bool:
         """Whether brute force over the m points of a part takes less time than boxes do for a few of its rows.

@@ -1,7 +1,8 @@
 """Nearest rows by boxes: brute force that skips boxes of rows too far away, or of none that may be seen.
 
 A query goes down the tree of boxes, nearer ones first, and leaves out those that are farther than the k-th neighbour
-found so far. In a leaf, distances are computed as brute force does it.
+found so far. In a leaf, distances are computed as brute force does it. Where a query may see what the one before it
+saw, its neighbours are no farther than those of that one and the way there: so much is known before any is found.
 
 Rounding never turns an order around: if x lies beyond the side of a box, the rounded distance to x is at least that to
 the side, column by column and in every sum. So what is skipped could not have been found, to the last bit.
@@ -31,10 +32,14 @@ from nearfield.neighbours._panels import (
     BLOCK,
     CODES,
     LEAF64,
+    earlier_leaves,
+    earlier_points,
     fetch,
     lowest_bit,
     near_boxes,
     near_codes,
+    other_leaves,
+    other_points,
     single_squares,
 )
 from nearfield.neighbours._select import NOBODY
@@ -46,6 +51,8 @@ _LINE = 64  # bytes that memory gives at a time
 _ROUNDED = 2.0**-22  # by which float32 may be off, relatively, for a coordinate
 _OFF = 0.5 + CODES * _ROUNDED  # steps by which a code may be off
 _TINY = 1e-30  # above what float32 loses below its range
+_SLACK, _LEAST = 1e-9, 1e-290  # above what float64 loses: relatively, and below its range
+_ALL = np.iinfo(np.int64).max
 
 
 @compiled()
@@ -88,11 +95,9 @@ def _hidden(row, seen, groups, times, spots):
 
 
 @compiled()
-def _nobody_there(row, node, groups, times, labels, earliest):
-    """Whether the row may see none of the node's rows."""
-    if groups.size and labels[node, 0] == groups[row] and labels[node, 1] == groups[row]:
-        return True
-    return times.size > 0 and earliest[node] >= times[row]
+def _somebody_there(node, group, time, labels, earliest):
+    """Whether a row of that group and time may see some of the node's rows."""
+    return (labels.size == 0 or labels[node] != group) and (earliest.size == 0 or earliest[node] < time)
 
 
 @compiled()
@@ -187,6 +192,29 @@ def limit_of_codes(last, across, d):
 
 
 @compiled()
+def _bound(query, other, farthest):
+    """A squared distance from the query (d,) within which all rows lie that are no farther from another one than that.
+
+    By the triangle inequality, and larger than that by more than what is lost to rounding and below the range.
+    """
+    apart = 0.0
+    for j in range(query.size):
+        apart += (query[j] - other[j]) ** 2
+    reach = np.sqrt(apart) + np.sqrt(farthest)
+    return reach * reach * (1.0 + _SLACK) + _LEAST
+
+
+@compiled()
+def _sees_as_much(row, other, groups, times):
+    """Whether the row `row` may see all that the row `other` may, -1: everything, and is none of that itself."""
+    if row < 0 or other < 0:
+        return row == other
+    if groups.size == 0 and times.size == 0:
+        return False
+    return (groups.size == 0 or groups[row] == groups[other]) and (times.size == 0 or times[row] >= times[other])
+
+
+@compiled()
 def _nearest(mask, far):
     """Which of the boxes in the mask, at least one, is the nearest."""
     best = lowest_bit(mask)
@@ -204,13 +232,13 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
 
     tree: of m points; members (n,) are the rows in the order of the leaves, of point p those from starts[p] on, where
     points have several; then what `boxes.Boxes` says, its boxes where the metric puts them. placed: all panels where
-    the metric puts them, and their codes, or none. within (b,): squared distances beyond
-    which nothing is looked for. `most` leaves are visited, visited (b,) says how many were. Queries that follow each
-    other should lie near each other.
+    the metric puts them, and their codes, or none. hidden: see `boxes.Boxes.labelled`. within (b,): squared distances
+    beyond which nothing is looked for. `most` leaves are visited, visited (b,) says how many were. Queries that follow
+    each other should lie near each other.
     """
     m, starts, members, panels, low, high, leaf_low, leaf_high, depth, centre, scale = tree
     leaves_placed, codes = placed
-    groups, times, spots, labels, earliest = hidden
+    groups, times, spots, labels, leaf_labels, point_labels, earliest, leaf_earliest, point_earliest = hidden
     joined, told = starts.size > 0, groups.size > 0 or times.size > 0
     b, d = queries.shape
     k, blocks = ids.shape[1], 1 << depth
@@ -231,8 +259,12 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
     last = np.empty(1)
     for i in range(b):
         query, row = queries[i], asking[i]
-        hiding, restricted = row >= 0 and told, row >= 0 and (told or spots.shape[1] > 0)
+        hiding, restricted = row >= 0 and told, row >= 0 and ((told and joined) or spots.shape[1] > 0)
+        group = groups[row] if hiding and groups.size else np.int64(0)
+        time = times[row] if hiding and times.size else 0.0
         last[0], last_row, size, looked = within[i], NOBODY, 0, 0
+        if i > 0 and most == _ALL and not spots.shape[1] and _sees_as_much(row, asking[i - 1], groups, times):
+            last[0] = min(last[0], _bound(query, queries[i - 1], sqdist[i - 1, k - 1]))
         stack[0], to_box[0], waiting = 0, 0.0, 1
         while waiting and looked < most:
             waiting -= 1
@@ -243,10 +275,8 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
                 left, right = 2 * node + 1, 2 * node + 2
                 a, c = _to_both(query, low, high, left)
                 if hiding:
-                    if _nobody_there(row, left, groups, times, labels, earliest):
-                        a = np.inf
-                    if _nobody_there(row, right, groups, times, labels, earliest):
-                        c = np.inf
+                    a = a if _somebody_there(left, group, time, labels, earliest) else np.inf
+                    c = c if _somebody_there(right, group, time, labels, earliest) else np.inf
                 if a > c:
                     left, right, a, c = right, left, c, a
                 if left >= blocks - 1:
@@ -262,6 +292,10 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
                 continue
             begin = (node - (blocks - 1)) * BLOCK
             mask = near_boxes(query, flat_low, flat_high, begin // BLOCK, d, last[0], far, across, offsets, steps)
+            if hiding and groups.size:
+                mask &= other_leaves(leaf_labels, begin // BLOCK, group)
+            if hiding and times.size:
+                mask &= earlier_leaves(leaf_earliest, begin // BLOCK, time)
             begun = last[0] < np.inf
             coded = ready and begun
             if coded:
@@ -277,7 +311,12 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
                     nearby &= nearby - np.uint64(1)
                     looked += 1
                     limit = limit_of_codes(last[0], across[place], d)
-                    if near_codes(flat_codes, begin + place, d, offsets, steps, place, limit) != 0:
+                    near_there = near_codes(flat_codes, begin + place, d, offsets, steps, place, limit)
+                    if hiding and groups.size:
+                        near_there &= other_points(point_labels, begin + place, group)
+                    if hiding and times.size:
+                        near_there &= earlier_points(point_earliest, begin + place, time)
+                    if near_there != 0:
                         mask |= np.uint64(1) << np.uint64(place)
                         corner = (begin + place) * d * LEAF64
                         for line in range(corner, corner + d * LEAF64, _LINE // 8):
@@ -301,6 +340,10 @@ def search(queries, asking, tree, placed, metric, hidden, most, within, ids, sqd
                         tags[slot] = leaf
                 single_squares(flat, distance, query, no_columns, last, distance, hits, slot, 1, d, 0, 0, d)
                 hit, first = hits[0], (m * leaf) >> (depth + BLOCK_DEPTH)
+                if hiding and groups.size:
+                    hit &= other_points(point_labels, leaf, group)
+                if hiding and times.size:
+                    hit &= earlier_points(point_earliest, leaf, time)
                 while hit != 0:  # written out here: what is not counts references, which takes as long as the rest
                     c = lowest_bit(hit)
                     hit &= hit - np.uint64(1)

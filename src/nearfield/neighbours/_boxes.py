@@ -14,11 +14,12 @@ import numpy as np
 
 from nearfield._compiled import compiled
 from nearfield.neighbours._panels import BLOCK, CODES, LEAF64
-from nearfield.warps import placed
+from nearfield.warps import place_values
 
 _SOME = 64  # points of a node that tell which column is the widest
 BLOCK_DEPTH = 4  # levels of nodes from a block to its leaves
 assert BLOCK == 1 << BLOCK_DEPTH
+SEVERAL = np.iinfo(np.int64).min  # the label of what is of several groups: no group has it
 _SLACK = 1e-13  # of bent columns, whose pieces may overlap by rounding where they meet
 
 
@@ -131,60 +132,87 @@ def join_boxes(low, high):
 
 
 @compiled()
-def label_boxes(m, depth, starts, members, groups, times, labels, earliest):
-    """Fill what nodes know of who may be seen: labels (nodes, 2), lowest and highest group; earliest (nodes,) time."""
+def _joined_labels(labels):
+    """The label that all have, or SEVERAL."""
+    found = labels[0]
+    for i in range(1, labels.size):
+        found = found if labels[i] == found else SEVERAL
+    return found
+
+
+@compiled()
+def label_groups(m, depth, starts, members, groups, nodes, leaves, points):
+    """Fill nodes, leaves (.. * BLOCK,) and points (leaves * LEAF64,) with the group of all their rows, or SEVERAL.
+
+    groups (n,) are those of the rows. Points that are not there have a label that counts for nothing.
+    """
+    for leaf in range(leaves.size):
+        first, stop = (m * leaf) >> (depth + BLOCK_DEPTH), (m * (leaf + 1)) >> (depth + BLOCK_DEPTH)
+        own = points[leaf * LEAF64 : leaf * LEAF64 + max(stop - first, 1)]
+        own[:] = SEVERAL
+        for point in range(first, stop):
+            begin, end = (starts[point], starts[point + 1]) if starts.size else (point, point + 1)
+            label = groups[members[begin]]
+            for place in range(begin + 1, end):
+                label = label if groups[members[place]] == label else SEVERAL
+            own[point - first] = label
+        leaves[leaf] = _joined_labels(own)
     blocks = 1 << depth
-    for block in range(blocks):
-        node = blocks - 1 + block
-        begin, end = (m * block) >> depth, (m * (block + 1)) >> depth
-        if starts.size:
-            begin, end = starts[begin], starts[end]
-        for place in range(begin, end):
-            row = members[place]
-            if groups.size:
-                labels[node, 0] = min(labels[node, 0], groups[row])
-                labels[node, 1] = max(labels[node, 1], groups[row])
-            if times.size:
-                earliest[node] = min(earliest[node], times[row])
-    for node in range(blocks - 2, -1, -1):
-        for child in (2 * node + 1, 2 * node + 2):
-            if groups.size:
-                labels[node, 0] = min(labels[node, 0], labels[child, 0])
-                labels[node, 1] = max(labels[node, 1], labels[child, 1])
-            if times.size:
-                earliest[node] = min(earliest[node], earliest[child])
+    for node in range(2 * blocks - 2, -1, -1):
+        if node >= blocks - 1:
+            first = (node - (blocks - 1)) * BLOCK
+            nodes[node] = _joined_labels(leaves[first : first + BLOCK])
+        else:
+            nodes[node] = _joined_labels(nodes[2 * node + 1 : 2 * node + 3])
+
+
+@compiled()
+def label_times(m, depth, starts, members, times, nodes, leaves, points):
+    """The same with the earliest time of their rows, whose times (n,) are."""
+    for leaf in range(leaves.size):
+        first, stop = (m * leaf) >> (depth + BLOCK_DEPTH), (m * (leaf + 1)) >> (depth + BLOCK_DEPTH)
+        leaves[leaf] = np.inf
+        for point in range(first, stop):
+            begin, end = (starts[point], starts[point + 1]) if starts.size else (point, point + 1)
+            label = times[members[begin]]
+            for place in range(begin + 1, end):
+                label = min(label, times[members[place]])
+            points[leaf * LEAF64 + point - first] = label
+            leaves[leaf] = min(leaves[leaf], label)
+    blocks = 1 << depth
+    for node in range(2 * blocks - 2, -1, -1):
+        if node >= blocks - 1:
+            first = (node - (blocks - 1)) * BLOCK
+            nodes[node] = leaves[first : first + BLOCK].min()
+        else:
+            nodes[node] = min(nodes[2 * node + 1], nodes[2 * node + 2])
 
 
 @compiled()
 def place_boxes(low, high, metric, placed_low, placed_high, begin, end):
     """Fill the boxes begin .. end, (.., d, c) each, where the metric puts them."""
-    lengths, bent, knots, scores, shares = metric
+    lengths, bent, _, scores, _ = metric
+    lows = np.empty(low.shape[2], dtype=np.int64)
     for j in range(low.shape[1]):
         own = 0.0 if bent[j] < 0 else np.abs(scores[bent[j]]).max()
         for node in range(begin, end):
-            for c in range(low.shape[2]):
-                x, y = low[node, j, c], high[node, j, c]
-                a = placed(x, j, lengths, bent, knots, scores, shares)
-                b = placed(y, j, lengths, bent, knots, scores, shares)
-                if bent[j] >= 0:
-                    reach = _SLACK * (abs(x) + abs(y) + own) / lengths[j] + _SLACK * (abs(a) + abs(b))
-                    a, b = a - reach, b + reach
-                placed_low[node, j, c], placed_high[node, j, c] = a, b
+            place_values(low[node, j], j, metric, lows, placed_low[node, j])
+            place_values(high[node, j], j, metric, lows, placed_high[node, j])
+            for c in range(low.shape[2] if bent[j] >= 0 else 0):
+                x, y, a, b = low[node, j, c], high[node, j, c], placed_low[node, j, c], placed_high[node, j, c]
+                reach = _SLACK * (abs(x) + abs(y) + own) / lengths[j] + _SLACK * (abs(a) + abs(b))
+                placed_low[node, j, c], placed_high[node, j, c] = a - reach, b + reach
 
 
 @compiled()
 def place_leaves(panels, centre, scale, metric, out, begin, end, shift):
     """Fill out[leaf + shift] with the panels of the leaves begin .. end, standardised, where the metric puts them."""
-    lengths, bent, knots, scores, shares = metric
+    values, lows = np.empty(LEAF64), np.empty(LEAF64, dtype=np.int64)
     for leaf in range(begin, end):
         for j in range(panels.shape[1]):
-            if bent[j] < 0:
-                for c in range(LEAF64):
-                    out[leaf + shift, j, c] = (panels[leaf, j, c] - centre[j]) / scale[j] / lengths[j]
-            else:
-                for c in range(LEAF64):
-                    z = (panels[leaf, j, c] - centre[j]) / scale[j]
-                    out[leaf + shift, j, c] = placed(z, j, lengths, bent, knots, scores, shares)
+            for c in range(LEAF64):
+                values[c] = (panels[leaf, j, c] - centre[j]) / scale[j]
+            place_values(values, j, metric, lows, out[leaf + shift, j])
 
 
 @compiled()

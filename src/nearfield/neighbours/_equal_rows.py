@@ -23,7 +23,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class EqualRows:
-    """A partition of n rows into m distinct points, ordered by the lowest row id at each.
+    """A partition of n rows into m distinct points, mostly ordered by the lowest row id at each.
 
     Dividing the columns by length scales keeps equal rows equal, so what was found on the unscaled rows serves for
     every later refresh. Equal rows that count as several points cost time only: every answer stays right.
@@ -35,6 +35,39 @@ class EqualRows:
 
     def __len__(self) -> int:
         return int(self.first.size)
+
+
+@dataclass(frozen=True, eq=False)
+class InGroups:
+    """The points of n rows in the order of the groups of these: equal rows of several groups are several points."""
+
+    groups: Int64  # (n,) as they were given
+    equal: EqualRows  # ordered by group, and then as they were
+    _ends: Int64  # (g + 1,) the points of group g are from _ends[g] to _ends[g + 1]
+    _group: Int64  # (n,) the group of each row, numbered from 0
+
+    @classmethod
+    def of(cls, equal: EqualRows, groups: Int64) -> InGroups:
+        """From the points of all rows, and their groups (n,)."""
+        labels, group = np.unique(groups, return_inverse=True)
+        point = np.repeat(numbers(len(equal)), np.diff(equal.starts))
+        order = np.argsort(group[equal.members], kind="stable")
+        members, point = equal.members[order], point[order]
+        own = group[members]
+        begins = np.ones(len(members), dtype=np.bool_)
+        begins[1:] = (own[1:] != own[:-1]) | (point[1:] != point[:-1])
+        starts = np.append(np.flatnonzero(begins), len(members))
+        first = members[starts[:-1]]
+        return cls(
+            groups, EqualRows(first, starts, members), np.searchsorted(group[first], numbers(len(labels) + 1)), group
+        )
+
+    def hidden_from(self, rows: Int64) -> Int64:
+        """The points (b, 2), from .. to, of the group of each of the rows (b,); none of row -1."""
+        group = self._group[rows]
+        found = np.stack([self._ends[group], self._ends[group + 1]], axis=1)
+        found[rows < 0] = 0
+        return found
 
 
 def find_equal_rows(rows: Float64 | TableElsewhere) -> EqualRows:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfield.neighbours._equal_rows import EqualRows
+from nearfield.neighbours._equal_rows import EqualRows, InGroups
 from nearfield.neighbours._select import select_from_all, select_from_candidates
 
 Int64 = NDArray[np.int64]
@@ -54,27 +54,48 @@ class Index(Protocol):
 class CandidateSource(Protocol):
     """A fast search that may err in rounding, but knows by how much."""
 
-    def nearest(self, queries: Float64, count: int) -> tuple[Int64, Float64]:
-        """Points (b, count), -1 for none, and a bound (b,): no point left unnamed has a smaller squared distance."""
+    def nearest(self, queries: Float64, count: int, hidden: Int64) -> tuple[Int64, Float64]:
+        """Points (b, count), -1 for none, and a bound (b,): no point left unnamed has a smaller squared distance.
+
+        hidden (b, 2): the points from one number on, up to another one, do not count.
+        """
         ...
+
+
+class _Asking(NamedTuple):
+    """Of b queries the row that asks, or -1, and the points from which number on, up to which, are hidden from it."""
+
+    exclude: Int64  # (b,)
+    hidden: Int64  # (b, 2)
+
+    def part(self, which: slice | Int64) -> _Asking:
+        return _Asking(self.exclude[which], self.hidden[which])
 
 
 class NeighbourIndex:
     """Exact k nearest rows in float64, ties broken by row id.
 
     `points` (m, d) are the distinct rows, inside the box low, high (2, d); `equal_rows` says which rows (n) they stand
-    for; without a `source` every query is brute force. The points may not be changed while the index is in use. Several
-    threads may query at once.
+    for; without a `source` every query is brute force. Where the points come `in_groups`, a query does not find those
+    of the group of the row that asks. The points may not be changed while the index is in use. Several threads may
+    query at once.
     """
 
     def __init__(
-        self, points: Float64, box: Float64, equal_rows: EqualRows, source: CandidateSource | None, kind: str
+        self,
+        points: Float64,
+        box: Float64,
+        equal_rows: EqualRows,
+        source: CandidateSource | None,
+        kind: str,
+        in_groups: InGroups | None = None,
     ) -> None:
         self.kind = kind
         self._points = points
         self.box = box
         self._equal = equal_rows
         self._source = source
+        self._in_groups = in_groups
 
     @property
     def n_rows(self) -> int:
@@ -88,34 +109,56 @@ class NeighbourIndex:
         if k < 1:
             raise ValueError(f"k is {k}; at least 1 neighbour must be asked for.")
         table = NeighbourTable(np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k)))
-        for start in range(0, len(queries), self._block(self._count(k))):
-            part = slice(start, start + self._block(self._count(k)))
-            check_overflow(queries[part], self.box)
-            self._fill(queries[part], left_out[part], table.ids[part], table.sqdist[part])
+        if self._in_groups is None:
+            self._fill(queries, _Asking(left_out, np.zeros((len(queries), 2), dtype=np.int64)), table)
+            return table
+        hidden = self._in_groups.hidden_from(left_out)
+        order = np.argsort(hidden[:, 0], kind="stable")  # what a group does not see is passed over for all of them
+        found = NeighbourTable(np.empty_like(table.ids), np.empty_like(table.sqdist))
+        self._fill(queries[order], _Asking(left_out[order], hidden[order]), found)
+        table.ids[order], table.sqdist[order] = found.ids, found.sqdist
         return table
 
-    def _fill(self, queries: Float64, exclude: Int64, ids: Int64, sqdist: Float64) -> None:
-        """Fill ids, sqdist (b, k) of one block: search; where not proved search wider; where still not, brute force."""
+    def _fill(self, queries: Float64, asking: _Asking, table: NeighbourTable) -> None:
+        """Fill a table (b, k): search; where not proved search wider; where still not, brute force."""
+        each = self._block(self._count(table.ids.shape[1]))
+        for start in range(0, len(queries), each):
+            part = slice(start, start + each)
+            check_overflow(queries[part], self.box)
+            self._fill_block(queries[part], asking.part(part), table.ids[part], table.sqdist[part])
+
+    def _fill_block(self, queries: Float64, asking: _Asking, ids: Int64, sqdist: Float64) -> None:
         count = self._count(ids.shape[1])
-        hopeless, pending = self._attempt(queries, count, exclude, ids, sqdist)
+        hopeless, pending = self._attempt(queries, count, asking, ids, sqdist)
         for rows in np.array_split(pending, -(-pending.size // self._block(WIDEN * count))) if pending.size else []:
             again_ids, again_sqdist = ids[rows], sqdist[rows]
-            failed = np.concatenate(self._attempt(queries[rows], WIDEN * count, exclude[rows], again_ids, again_sqdist))
+            failed = np.concatenate(
+                self._attempt(queries[rows], WIDEN * count, asking.part(rows), again_ids, again_sqdist)
+            )
             ids[rows], sqdist[rows] = again_ids, again_sqdist
             hopeless = np.concatenate([hopeless, rows[failed]])
         if hopeless.size:
-            last_ids, last_sqdist = ids[hopeless], sqdist[hopeless]
-            select_from_all(queries[hopeless], self._points, self._equal, exclude[hopeless], last_ids, last_sqdist)
+            last_ids, last_sqdist, last = ids[hopeless], sqdist[hopeless], asking.part(hopeless)
+            select_from_all(
+                queries[hopeless], self._points, self._equal, last.exclude, last.hidden, last_ids, last_sqdist
+            )
             ids[hopeless], sqdist[hopeless] = last_ids, last_sqdist
 
     def _attempt(
-        self, queries: Float64, count: int, exclude: Int64, ids: Int64, sqdist: Float64
+        self, queries: Float64, count: int, asking: _Asking, ids: Int64, sqdist: Float64
     ) -> tuple[Int64, Int64]:
         """Fill ids, sqdist (b, k) from `count` candidates; return the rows where more cannot help, and may."""
-        if self._source is None or 2 * count >= len(self._points):
+        enough = 2 * count < len(self._points) - (asking.hidden[:, 1] - asking.hidden[:, 0])
+        if self._source is None or not enough.any():
             return np.arange(len(queries)), np.empty(0, dtype=np.int64)
-        candidates, reach = self._source.nearest(queries, count)
-        select_from_candidates(queries, self._points, self._equal, candidates, exclude, ids, sqdist)
+        if not enough.all():
+            some = np.flatnonzero(enough)
+            own_ids, own_sqdist = ids[some], sqdist[some]
+            hopeless, pending = self._attempt(queries[some], count, asking.part(some), own_ids, own_sqdist)
+            ids[some], sqdist[some] = own_ids, own_sqdist
+            return np.concatenate([np.flatnonzero(~enough), some[hopeless]]), some[pending]
+        candidates, reach = self._source.nearest(queries, count, asking.hidden)
+        select_from_candidates(queries, self._points, self._equal, candidates, asking.exclude, ids, sqdist)
         # Strictly below: a point at the distance of the k-th neighbour might have a lower row id.
         proved = sqdist[:, -1] < reach
         drowned = reach <= 0.0

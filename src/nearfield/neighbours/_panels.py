@@ -178,6 +178,34 @@ def _mask_of(builder: Any, hits: list[Any]) -> Any:
     return mask
 
 
+def _compared(kind: ir.Type, width: int, compare: str) -> Callable[..., Any]:
+    """Make `mask(labels, place, value)`: which (uint64) of labels[place * width:], so many, compare with the value."""
+    lanes = REGISTER_BITS // 64
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        labels = context.make_array(signature.args[0])(context, builder, args[0]).data
+        start = builder.mul(args[1], ir.Constant(args[1].type, width))
+        value, hits = _splat(builder, args[2], lanes), []
+        for v in range(0, width, lanes):
+            place = builder.add(start, ir.Constant(start.type, v))
+            own = builder.load(_vector_at(builder, labels, place, lanes), align=8)
+            floats = isinstance(kind, ir.DoubleType)
+            hits.append((builder.fcmp_ordered if floats else builder.icmp_signed)(compare, own, value))
+        return _mask_of(builder, hits)
+
+    scalar = types.float64 if isinstance(kind, ir.DoubleType) else types.int64
+
+    @intrinsic
+    def mask(typingctx: Any, labels: Any, place: Any, value: Any) -> Any:
+        return types.uint64(labels, types.intp, scalar), codegen
+
+    return mask
+
+
+other_leaves, other_points = (_compared(ir.IntType(64), width, "!=") for width in (BLOCK, LEAF64))
+earlier_leaves, earlier_points = (_compared(ir.DoubleType(), width, "<") for width in (BLOCK, LEAF64))
+
+
 @intrinsic
 def near_boxes(
     typingctx: Any,

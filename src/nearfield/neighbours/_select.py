@@ -38,13 +38,23 @@ def select_from_candidates(queries, points, equal_rows, candidates, exclude, ids
     in_threads(run, queries.shape[0], smallest=16, largest=512)
 
 
-def select_from_all(queries, points, equal_rows, exclude, ids, sqdist):
-    """Fill ids, sqdist (b, k) by brute force over all points (m, d): slow, exact, with no condition attached."""
+def select_from_all(queries, points, equal_rows, exclude, hidden, ids, sqdist):
+    """Fill ids, sqdist (b, k) by brute force over all points (m, d): slow, exact, with no condition attached.
+
+    Those from hidden[i, 0] on, up to hidden[i, 1], are passed over for query i, (b, 2).
+    """
 
     def run(start: int, stop: int) -> None:
         part = slice(start, stop)
         _select_all(
-            queries[part], points, equal_rows.starts, equal_rows.members, exclude[part], ids[part], sqdist[part]
+            queries[part],
+            points,
+            equal_rows.starts,
+            equal_rows.members,
+            exclude[part],
+            hidden[part],
+            ids[part],
+            sqdist[part],
         )
 
     in_threads(run, queries.shape[0], smallest=16, largest=CHUNK)
@@ -166,7 +176,27 @@ def _fill_tile(points, tile):
 
 
 @compiled()
-def _select_all(queries, points, starts, members, exclude, ids, sqdist):
+def all_hidden(hidden, begin, end):
+    """Whether the points begin .. end are hidden from all queries, each from hidden[i, 0] on, up to hidden[i, 1]."""
+    for i in range(hidden.shape[0]):
+        if hidden[i, 0] > begin or hidden[i, 1] < end:
+            return False
+    return hidden.shape[0] > 0
+
+
+@compiled()
+def not_hidden(mask, hidden, begin, width):
+    """The bits of the mask (uint64) of so many points, from `begin` on, that are not in hidden[0] .. hidden[1]."""
+    first, stop = max(hidden[0] - begin, 0), min(hidden[1] - begin, width)
+    if first >= stop:
+        return mask
+    from_first = ~np.uint64(0) << np.uint64(first)  # a shift by all bits would be none
+    up_to_stop = ~np.uint64(0) >> np.uint64(64 - stop)
+    return mask & ~(from_first & up_to_stop)
+
+
+@compiled()
+def _select_all(queries, points, starts, members, exclude, hidden, ids, sqdist):
     b, d = queries.shape
     m = points.shape[0]
     ids[:] = NOBODY
@@ -188,12 +218,14 @@ def _select_all(queries, points, starts, members, exclude, ids, sqdist):
         for block in range(blocks):
             own = min(QUERIES, b - block * QUERIES)
             query = block * QUERIES
+            if all_hidden(hidden[query : query + own], begin, stop):
+                continue
             limits[query : query + own] = sqdist[query : query + own, 0]
             squares(flat_tile, zeros, flat_queries, no_columns, limits, distance, hits, 0, size, d, query, query * d, d)
             for q in range(own):
                 i = query + q
                 for t in range(size):
-                    mask = hits[q * size + t]
+                    mask = not_hidden(hits[q * size + t], hidden[i], begin + t * PANEL64, PANEL64)
                     while mask != 0:
                         c = lowest_bit(mask)
                         mask &= mask - np.uint64(1)

@@ -39,6 +39,11 @@ class Hidden:
     times: Float64 | None = None
     spots: Float64 | None = None
 
+    @property
+    def by_groups(self) -> bool:
+        """Whether groups alone hide rows."""
+        return self.times is None and self.spots is None
+
 
 class Boxes:
     """The distinct ones of n rows in the leaves of a k-d tree, cut where columns are wide for their lengths (d,).
@@ -178,6 +183,30 @@ class Boxes:
         )  # fmt: skip
         return found
 
+    def labelled(self, hidden: Hidden) -> tuple[np.ndarray, ...]:
+        """What is hidden, and what nodes, leaves and points know of it, as arrays that are empty where it is nothing.
+
+        That of the last one is kept: another metric hides the same rows.
+        """
+        kept, found = self.__dict__.get("_labels", (None, ()))
+        if kept is not hidden:
+            groups = np.zeros(0, dtype=np.int64) if hidden.groups is None else hidden.groups.astype(np.int64)
+            times = np.zeros(0) if hidden.times is None else hidden.times.astype(np.float64)
+            spots = np.zeros((len(self.members), 0)) if hidden.spots is None else np.ascontiguousarray(hidden.spots)
+            found = (groups, times, spots, *self._labels_of(groups), *self._labels_of(times))
+            self._labels = hidden, found
+        return found
+
+    def _labels_of(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
+        """What nodes, leaves and points know of the groups or the times (n,) of their rows."""
+        leaves = len(self.panels)
+        sizes = (len(self.low), leaves, leaves * LEAF64) if values.size else (0, 0, 0)
+        found = tuple(np.zeros(size, dtype=values.dtype) for size in sizes)
+        if values.size:
+            fill = _boxes.label_groups if values.dtype == np.int64 else _boxes.label_times
+            fill(self.m, self.depth, self.starts, self.members, values, *found)
+        return found
+
     def __len__(self) -> int:
         return self.m
 
@@ -218,7 +247,7 @@ class BoxIndex:
             boxes.m, boxes.starts, boxes.members, boxes.panels, low, high, leaf_low, leaf_high, boxes.depth,
             boxes.centre, boxes.scale,
         )  # fmt: skip
-        self._hidden = self._labelled(hidden or Hidden())
+        self._hidden = boxes.labelled(hidden or Hidden())
         nothing = (0, boxes.columns, LEAF64)
         # All leaves, and their codes.
         self._placed: tuple[np.ndarray, np.ndarray] = np.empty(nothing), np.empty(nothing, dtype=np.uint8)
@@ -310,19 +339,6 @@ class BoxIndex:
 
         in_threads(place, len(placed), smallest=1024)
         self._placed = placed, codes
-
-    def _labelled(self, hidden: Hidden) -> tuple[np.ndarray, ...]:
-        """What is hidden, as arrays that are empty where there is nothing, and what nodes know of it."""
-        boxes = self._boxes
-        groups = np.zeros(0, dtype=np.int64) if hidden.groups is None else hidden.groups
-        times = np.zeros(0) if hidden.times is None else hidden.times.astype(np.float64)
-        spots = np.zeros((self.n_rows, 0)) if hidden.spots is None else np.ascontiguousarray(hidden.spots)
-        nodes = len(boxes.low)
-        labels = np.tile(np.array([np.iinfo(np.int64).max, -1]), (nodes if groups.size else 0, 1))
-        earliest = np.full(nodes if times.size else 0, np.inf)
-        if groups.size or times.size:
-            _boxes.label_boxes(boxes.m, boxes.depth, boxes.starts, boxes.members, groups, times, labels, earliest)
-        return groups, times, spots, labels, earliest
 
 
 class BoxedInputs:

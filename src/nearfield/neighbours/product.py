@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from nearfield._compiled import compiled
 from nearfield._threads import in_threads
 from nearfield.neighbours._panels import PANEL32, QUERIES, WIDE32, listed_products, lowest_bit, products
+from nearfield.neighbours._select import all_hidden, not_hidden
 
 UNIT = 2.0**-24  # rounding unit of float32
 UNDERFLOW = 1e-30  # far above what float32 loses below its smallest normal number, when the largest norm is about 1
@@ -57,20 +58,26 @@ class ProductCandidates:
         in_threads(pack, len(self._panels), smallest=4096 // width)
         self._radius = float(np.sqrt(2.0 * self._half[:m].max())) * (1.0 + 4.0 * UNIT)
 
-    def nearest(self, queries: NDArray[np.float64], count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Candidates (b, count), count <= m, and a bound (b,) below which no other point lies; <= 0 if unknown."""
+    def nearest(
+        self, queries: NDArray[np.float64], count: int, hidden: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Candidates (b, count), count <= m, and a bound (b,) below which no other point lies; <= 0 if unknown.
+
+        hidden (b, 2): the points from one number on, up to another one, are none. At least `count` others are there.
+        """
         b = len(queries)
+        hidden = np.zeros((b, 2), dtype=np.int64) if hidden is None else hidden
         candidates, norm, largest = np.empty((b, count), dtype=np.int64), np.empty(b), np.empty(b)
 
         def search(start: int, stop: int) -> None:
             part = slice(start, stop)
             centred = np.empty((stop - start, queries.shape[1]), dtype=np.float32)
             _centred(queries[part], self._centre, self._scale, centred, norm[part])
-            self._search(centred, self._panels, self._half, candidates[part], largest[part], True)
+            self._search(centred, self._panels, self._half, hidden[part], candidates[part], largest[part], True)
             short = start + np.flatnonzero(candidates[part, 0] < 0)
             if short.size:
                 again, sums = candidates[short], largest[short]
-                self._search(centred[short - start], self._panels, self._half, again, sums, False)
+                self._search(centred[short - start], self._panels, self._half, hidden[short], again, sums, False)
                 candidates[short], largest[short] = again, sums
 
         in_threads(search, b, smallest=2 * QUERIES, largest=_chunk(count))
@@ -244,8 +251,10 @@ def _few(count, share):
 
 
 @compiled()
-def _search_dense(queries, panels, half, candidates, largest, guess):
+def _search_dense(queries, panels, half, hidden, candidates, largest, guess):
     """Fill candidates (b, count) with the points of the smallest sums, and largest (b,) with the largest of these.
+
+    Those from hidden[i, 0] on, up to hidden[i, 1], are none.
 
     With `guess`, the best of every _EVERY-th tile tell beforehand where the limit will be. Where that was too low there
     are fewer than `count` points below it, and the first candidate is -1.
@@ -273,6 +282,8 @@ def _search_dense(queries, panels, half, candidates, largest, guess):
                 continue
             size = min(tile, p - first)
             for own in range(0, blocks * QUERIES, QUERIES):
+                if all_hidden(hidden[own : own + QUERIES], first * PANEL32, (first + size) * PANEL32):
+                    continue
                 products(
                     flat_panels, half, flat_queries, no_columns, limits, sums, hits, first, size, d, own, own * d, d
                 )
@@ -280,14 +291,15 @@ def _search_dense(queries, panels, half, candidates, largest, guess):
                     for n in range(q * size, (q + 1) * size):
                         if hits[n] != 0:
                             begin = (first + n - q * size) * PANEL32
-                            _collect(keys, sizes, limits, own + q, hits[n], sums, bits, n * PANEL32, begin, few)
+                            mask = not_hidden(hits[n], hidden[own + q], begin, PANEL32)
+                            _collect(keys, sizes, limits, own + q, mask, sums, bits, n * PANEL32, begin, few)
         if turn == 0 and guess:
             _guess_limits(keys, sizes, limits, few)
     _finish(keys, sizes, candidates, largest)
 
 
 @compiled()
-def _search_sparse(queries, panels, half, candidates, largest, guess):
+def _search_sparse(queries, panels, half, hidden, candidates, largest, guess):
     """The same, for queries most of whose coordinates are zero."""
     b, d = queries.shape
     p, count = panels.shape[0], candidates.shape[1]
@@ -315,11 +327,14 @@ def _search_sparse(queries, panels, half, candidates, largest, guess):
                 continue
             size = min(tile, p - first)
             for i in range(b):
+                if all_hidden(hidden[i : i + 1], first * WIDE32, (first + size) * WIDE32):
+                    continue
                 begin, terms = ends[i], ends[i + 1] - ends[i]
                 listed_products(flat_panels, half, values, columns, limits, sums, hits, first, size, d, i, begin, terms)
                 for n in range(size):
                     if hits[n] != 0:
-                        _collect(keys, sizes, limits, i, hits[n], sums, bits, n * WIDE32, (first + n) * WIDE32, few)
+                        mask = not_hidden(hits[n], hidden[i], (first + n) * WIDE32, WIDE32)
+                        _collect(keys, sizes, limits, i, mask, sums, bits, n * WIDE32, (first + n) * WIDE32, few)
         if turn == 0 and guess:
             _guess_limits(keys, sizes, limits, few)
     _finish(keys, sizes, candidates, largest)
