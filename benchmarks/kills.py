@@ -3,10 +3,10 @@
     python benchmarks/kills.py --kills 50
 
 A cluster of three workers on this machine, the same from the first round to the last; each round fits and predicts
-while a random worker is killed once, at a random time, be the one killed before back or not. Printed are how many
-rounds had the bits of the fit in memory, how many ended with an error, the longest time from a kill to the end of its
-round, and how many workers there are at the end. A round that takes five minutes is a hang: the script ends there and
-says where everybody waits.
+while a random worker is killed once, at a random time, be the one killed before back or not; or several at once
+(`--at-once 3` are all). Printed are how many rounds had the bits of the fit in memory, how many ended with an error,
+the longest time from a kill to the end of its round, and how many workers there are at the end. A round that takes five
+minutes is a hang: the script ends there and says where everybody waits.
 """
 
 from __future__ import annotations
@@ -41,27 +41,30 @@ _BACK = 60.0  # seconds in which all workers must be back at the end
 
 
 class Killer(threading.Thread):
-    """Kills a random worker after a random time."""
+    """Kills some random workers after a random time."""
 
-    def __init__(self, client: Client, within: float, rng: random.Random) -> None:
+    def __init__(self, client: Client, within: float, count: int, rng: random.Random) -> None:
         super().__init__(daemon=True)
         self.client, self.wait, self.rng, self.at = client, rng.uniform(0, within), rng, None
+        self.count = count
 
     def run(self) -> None:
         time.sleep(self.wait)
         for _ in range(20):
             try:
                 pids = list(self.client.run(os.getpid, on_error="ignore").values())
-                os.kill(self.rng.choice(pids), signal.SIGKILL)
+                for pid in self.rng.sample(pids, min(self.count, max(1, len(pids)))):
+                    os.kill(pid, signal.SIGKILL)
                 self.at = time.perf_counter()
                 return
-            except (OSError, IndexError):
+            except (OSError, ValueError):
                 time.sleep(0.2)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--at-once", type=int, default=1, help="workers that are killed in each round")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
@@ -86,7 +89,7 @@ def main() -> None:
         took = time.perf_counter() - began
         print(f"a round without a kill takes {took:.1f} s", flush=True)
         for number in range(given.kills):
-            killer, before = Killer(client, 0.8 * took, rng), len(client.nthreads())
+            killer, before = Killer(client, 0.8 * took, given.at_once, rng), len(client.nthreads())
             killer.start()
             faulthandler.dump_traceback_later(_HANG, exit=True)
             outcome = tried(settings, parts, new, expected)
@@ -95,10 +98,8 @@ def main() -> None:
             killer.join()
             longest = max(longest, after)
             outcomes[outcome] += 1
-            print(
-                f"{number + 1}: {before} workers, one killed after {killer.wait:.1f} s: {outcome}, {after:.1f} s later",
-                flush=True,
-            )
+            when = f"{given.at_once} killed after {killer.wait:.1f} s"
+            print(f"{number + 1}: {before} workers, {when}: {outcome}, {after:.1f} s later", flush=True)
         client.wait_for_workers(_WORKERS, timeout=_BACK)
         print(f"all {len(client.nthreads())} workers are there")
     print(dict(outcomes), f"the longest round ended {longest:.1f} s after its kill; without one it takes {took:.1f} s")

@@ -318,6 +318,7 @@ GOOD = pd.DataFrame({"a": np.arange(30.0), "b": np.arange(30.0) ** 2})
         (made_of(np.ones((30, 2)), np.ones((30, 2), np.float32)), "partition 1 of X is of type float32"),
         (made_of(np.ones((30, 2)), np.ones(30)), "a partition of X has shape .30,."),
         (da.ones((60, 2, 2)), "3 dimensions"),
+        (da.ones((60, 0)), "X has no columns"),
         (da.concatenate([da.ones((30, 2)), da.ones((29, 2))]), "y has 60 rows, and X has 59"),
     ],
     ids=[
@@ -332,6 +333,7 @@ GOOD = pd.DataFrame({"a": np.arange(30.0), "b": np.arange(30.0) ** 2})
         "precision",
         "shape",
         "dimensions",
+        "no columns",
         "lengths",
     ],
 )
@@ -342,12 +344,12 @@ def test_bad_partitions_are_told_before_training(client, X, message):
 
 
 def nothing_left(client):
-    """Whether no future of ours is known to the scheduler any more, soon."""
+    """Whether no task has a result or waits for one any more, soon."""
     import time
 
     for _ in range(50):
         held = client.run_on_scheduler(
-            lambda dask_scheduler: [k for k in dask_scheduler.tasks if "nearfield" in str(k)]
+            lambda dask_scheduler: [key for key, task in dask_scheduler.tasks.items() if task.state != "released"]
         )
         if not held:
             return True
@@ -371,16 +373,40 @@ def test_what_is_not_supported_is_named(client, arguments, beside):
         on_dask.GPRegressor(**arguments).fit(*arrays(*table(50)), **beside)
 
 
-def test_data_in_memory_and_small_workers_are_refused(client, monkeypatch):
+def test_data_in_memory_and_targets_that_are_missing_are_refused(client):
     X, y = table(100)
     with pytest.raises(TypeError, match="Dask array or data frame is expected"):
         on_dask.GPRegressor().fit(X, y)
-    workers = _cluster.Cluster.workers
+    with pytest.raises(ValueError, match="y is None"):
+        on_dask.GPRegressor().fit(arrays(X, y)[0], None)
+
+
+@pytest.mark.parametrize("kind", ["array", "array of unknown length", "frame"])
+def test_workers_that_are_too_small_are_told_of_before_columns_are_read(client, monkeypatch, kind):
+    X, y = table(100)
+    workers, loaded = _cluster.Cluster.workers, []
     monkeypatch.setattr(
         _cluster.Cluster, "workers", lambda self: {n: {**w, "memory_limit": 1000} for n, w in workers(self).items()}
     )
-    with pytest.raises(ClusterError, match="MiB of memory, but its boxes of 100 rows"):
-        on_dask.GPRegressor().fit(*arrays(X, y))
+    compute = _cluster.Cluster.compute
+    monkeypatch.setattr(_cluster.Cluster, "compute", lambda self, parts: loaded.append(parts) or compute(self, parts))
+    frame = dd.from_pandas(pd.DataFrame(X), npartitions=3)
+    given = {"array": arrays(X, y)[0], "frame": frame, "array of unknown length": frame.to_dask_array()}[kind]
+    with pytest.raises(ClusterError, match="MiB of memory, but its boxes of 100 rows of 3 columns"):
+        on_dask.GPRegressor().fit(given, da.from_array(y))
+    assert len(loaded) == (kind != "array")  # partitions alone, whose rows have to be counted
+    assert nothing_left(client)
+
+
+def test_nothing_is_left_where_a_target_cannot_be_computed(client):
+    X, y = table(100)
+
+    def failing():
+        raise ZeroDivisionError("no such target")
+
+    target = da.from_delayed(dask.delayed(failing)(), (100,), dtype=float)
+    with pytest.raises(ZeroDivisionError, match="no such target"):
+        on_dask.GPRegressor().fit(arrays(X, y)[0], target)
     assert nothing_left(client)
 
 

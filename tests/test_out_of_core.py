@@ -145,10 +145,76 @@ def test_what_cannot_be_read_is_told_before_anything_is_written(tmp_path):
     refused(TableError, "has a target of numbers", tmp_path / "text.parquet")
     pq.write_table(pa.table({"x": [1.0], "height": [1.0]}).slice(0, 0), tmp_path / "none.parquet")
     refused(TableError, "has no rows", tmp_path / "none.parquet")
+    twice = pa.Table.from_arrays([pa.array([1.0])] * 3, names=["x", "x", "height"])
+    pq.write_table(twice, tmp_path / "twice.parquet")
+    refused(TableError, "column names stand there more than once, such as 'x'", tmp_path / "twice.parquet")
     pq.write_table(
         pa.table({"x": [f"level {i}" for i in range(90)] * 2, "height": np.arange(180.0)}), tmp_path / "levels.pq"
     )
     refused(TableError, "text with 90 levels", tmp_path / "levels.pq")
+
+
+@pytest.mark.parametrize("column", ["x1", "height", "all of height", "a damaged file"])
+def test_rows_that_cannot_be_used_leave_nothing_in_the_cache(tmp_path, monkeypatch, column):
+    """Found in the middle of reading, behind the rows that tell what becomes of columns."""
+    monkeypatch.setattr(streaming, "_LEARNED_ROWS", 2)
+    X, y = table()
+    message = {"x1": "'x1' has 1 infinite values, first in row 531", "height": "'height' is infinite in row 531"}
+    if column == "x1":
+        X[531, 1] = np.inf
+    elif column == "height":
+        y[531] = -np.inf
+    elif column == "all of height":
+        y[:] = np.nan
+    folder, cache = written(tmp_path / "parts", X, y), tmp_path / "cache"
+    if column == "a damaged file":
+        whole = pq.ParquetFile.iter_batches
+
+        def damaged(self, **asked):
+            for number, batch in enumerate(whole(self, **asked)):
+                if number == 1 and self.metadata.num_rows == 234:
+                    raise OSError("Corrupt snappy compressed data.")
+                yield batch
+
+        monkeypatch.setattr(pq.ParquetFile, "iter_batches", damaged)
+    expected = message.get(column, "part-0.parquet cannot be read" if "damaged" in column else "no value in any row")
+    with pytest.raises(TableError, match=expected):
+        quick(cache=cache).fit(folder, "height")
+    assert os.listdir(cache) == []
+
+
+def test_files_that_writers_use_for_themselves_are_no_part_of_the_table(tmp_path, brief_training):
+    X, y = table()
+    folder = written(tmp_path / "parts", X, y)
+    for name in ("_metadata.parquet", ".part-0.parquet"):
+        pq.write_table(pa.table({"x": [1.0]}), folder / name)
+    assert quick().fit(folder, "height").n_rows_ == len(y)
+
+
+def test_a_cache_serves_one_reading_at_a_time(tmp_path, brief_training):
+    folder, cache = written(tmp_path / "parts", *table()), tmp_path / "cache"
+    with Storage(cache).alone(), pytest.raises(BlockingIOError, match="another process is reading a table into the ca"):
+        quick(cache=cache).fit(folder, "height")
+    assert os.listdir(cache) == []
+    quick(cache=cache).fit(folder, "height")
+
+
+def test_who_has_an_array_of_the_cache_keeps_it(tmp_path):
+    make = Storage(tmp_path)
+    before = make.named("table", (5,), np.int64, fresh=True)
+    before[:] = 7
+    make.named("table", (2,), np.int64, fresh=True)[:] = 3
+    np.testing.assert_array_equal(before, 7)
+
+
+def test_a_cache_that_lacks_something_is_filled_anew(tmp_path, brief_training):
+    X, y = table()
+    folder, cache = written(tmp_path / "parts", X, y), tmp_path / "cache"
+    expected = quick(cache=cache).fit(folder, "height").predict(X[:20])
+    os.truncate(cache / "features", 1000)
+    np.testing.assert_array_equal(quick(cache=cache).fit(folder, "height").predict(X[:20]), expected)
+    (cache / "target").unlink()
+    np.testing.assert_array_equal(quick(cache=cache).fit(folder, "height").predict(X[:20]), expected)
 
 
 def test_a_cache_that_is_full_or_cannot_be_written_to(tmp_path, monkeypatch):

@@ -12,11 +12,16 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
+
+try:
+    import fcntl
+except ImportError:  # on Windows, where nobody is kept out
+    fcntl = None  # type: ignore[assignment]
 
 Make = Callable[[tuple[int, ...], Any], np.ndarray]
 """Where large arrays come from: of a shape and a type, with anything in it. `numpy.empty` takes them from memory."""
@@ -47,6 +52,8 @@ class Storage:
         """The array of that name; fresh: a new one, in place of what was there."""
         if self.temporary:
             return self(shape, dtype)
+        if fresh:
+            self.drop(name)  # whoever has the old one keeps it, as one without a name
         try:
             with open(self._path(name), "wb+" if fresh else "rb+") as file:
                 return self._mapped(file, shape, np.dtype(dtype), fresh)
@@ -55,11 +62,40 @@ class Storage:
                 self.drop(name)
             raise
 
+    def holds(self, name: str, shape: tuple[int, ...], dtype: Any) -> bool:
+        """Whether there is a file of that name, with as many bytes as such an array has."""
+        try:
+            return os.stat(self._path(name)).st_size == int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        except OSError:
+            return False
+
     def drop(self, *names: str) -> None:
         """Remove the arrays of these names, if they are there."""
         for name in () if self.temporary else names:
             with suppress(FileNotFoundError):
                 os.remove(self._path(name))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Write named arrays while no other process does; an OSError where one is about it."""
+        if self.temporary or fcntl is None:
+            yield
+            return
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise OSError(
+                    error.errno,
+                    "another process is reading a table into the cache folder: wait for it, or name another folder",
+                    self.folder,
+                ) from error
+            except OSError:  # file systems that know no locks
+                pass
+            yield
+        finally:
+            os.close(folder)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name)
@@ -99,6 +135,14 @@ class Storage:
         return _in_memory, ()  # a model that is sent elsewhere has its arrays in memory there
 
 
+def written_out(*arrays: np.ndarray) -> None:
+    """Wait until what arrays that are mapped from files hold is on the disk, where a power cut leaves it."""
+    for array in arrays:
+        found = _file_of(array)
+        if found is not None:
+            found.flush()
+
+
 def moved(arrays: Mapping[str, np.ndarray], make: Make) -> Mapping[str, np.ndarray]:
     """The same arrays as files, if that is where large arrays come from; but for those that are one number for all."""
     if not isinstance(make, Storage):
@@ -113,10 +157,15 @@ def moved(arrays: Mapping[str, np.ndarray], make: Make) -> Mapping[str, np.ndarr
 
 def beside(array: np.ndarray) -> Make:
     """Where large arrays that go with this one come from: files if it is mapped from one, else memory."""
+    return np.empty if _file_of(array) is None else _in_files
+
+
+def _file_of(array: np.ndarray) -> mmap.mmap | None:
+    """The file that an array is mapped from; None for one in memory."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
-    return _in_files if isinstance(base, mmap.mmap) else np.empty
+    return base if isinstance(base, mmap.mmap) else None
 
 
 def _in_files(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -23,18 +23,18 @@ import pyarrow.parquet as parquet
 from nearfield.arrow_columns import ArrowColumns
 from nearfield.atomic import replacing
 from nearfield.column_values import TableError
-from nearfield.columns import Columns
+from nearfield.columns import Columns, check_names
 from nearfield.encoding import MAX_LEVELS, TableEncoder
 from nearfield.progress import Bars
 from nearfield.rules import Tally
-from nearfield.storage import Storage
+from nearfield.storage import Storage, written_out
 from nearfield.table import require_columns
 
 _LEARNED_ROWS = 1_000_000  # that tell what becomes of columns
 _BLOCK_ROWS = 2**17  # at a time
 _NOTED = 64  # blocks after which it is noted how far the reading is
 _WORK = 3  # times the table: it, its rows in boxes, and these once more while they are cut; and some numbers a row
-_PROGRESS = "progress.json"
+_FEATURES, _TARGET, _PROGRESS = "features", "target", "progress.json"  # files in the cache folder
 
 
 class StreamedColumns(Columns):
@@ -97,9 +97,12 @@ class Files:
         self.paths = [self.path]
         if os.path.isdir(self.path):
             names = sorted(name for name in os.listdir(self.path) if name.endswith((".parquet", ".pq")))
+            names = [name for name in names if not name.startswith((".", "_"))]  # which writers use for themselves
             self.paths = [os.path.join(self.path, name) for name in names]
             if not names:
-                raise TableError(f"{self.path} is a folder without .parquet files.")
+                raise TableError(
+                    f"{self.path} is a folder without .parquet files. Those in folders below it are not read."
+                )
         elif not os.path.exists(self.path):
             raise FileNotFoundError(f"{self.path} does not exist: expected a Parquet file or a folder of them.")
         self.schema, self.rows = self._described()
@@ -117,9 +120,10 @@ class Files:
                 continue
             own, rows = found.schema_arrow, rows + found.metadata.num_rows
             if schema is None:
+                check_names(own.names)
                 schema, first = own, path
             self.paths.append(path)
-            for name in {*schema.names, *own.names}:
+            for name in dict.fromkeys([*schema.names, *own.names]):
                 types = [some.field(name).type if name in some.names else "no such column" for some in (schema, own)]
                 if types[0] != types[1]:
                     raise TableError(
@@ -149,7 +153,7 @@ class Files:
             if start >= file.metadata.num_rows:
                 start -= file.metadata.num_rows
                 continue
-            for batch in file.iter_batches(batch_size=_BLOCK_ROWS, columns=columns):
+            for batch in _batches(file, path, columns):
                 if start < batch.num_rows:
                     yield pa.Table.from_batches([batch.slice(start)]).select(columns)
                 start = max(0, start - batch.num_rows)
@@ -168,6 +172,14 @@ class Files:
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
+def _batches(file: Any, path: str, columns: list[str]) -> Iterator[Any]:
+    """The rows of a Parquet file, some at a time."""
+    try:
+        yield from file.iter_batches(batch_size=_BLOCK_ROWS, columns=columns)
+    except (OSError, pa.ArrowException) as error:
+        raise TableError(f"{path} cannot be read, it may be damaged ({error}).") from error
+
+
 class _Reading:
     """A table on its way into the cache folder."""
 
@@ -178,19 +190,31 @@ class _Reading:
         self._tally = Tally()
 
     def read(self) -> Streamed:
-        encoder = self._encoder()
+        with self._storage.alone():
+            encoder = self._encoder()
+            try:
+                return self._read(encoder)
+            except TableError:  # what is there is of a table that has to be mended
+                self._storage.drop(_FEATURES, _TARGET, _PROGRESS)
+                raise
+
+    def _read(self, encoder: TableEncoder) -> Streamed:
         n, m = self._files.rows, len(encoder.feature_names)
-        dtype = np.dtype(np.float32 if self._single(encoder) else np.float64)
-        asked = [self._files.fingerprint(), self._target, encoder.to_json(), dtype.name]
-        done, kept = self._noted(json.loads(json.dumps(asked)))
-        if done == 0:
-            self._storage.require(n * (_WORK * m * dtype.itemsize + m + 32))
-        features = self._storage.named("features", (n, m), dtype, fresh=done == 0)
         whole = not pa.types.is_floating(self._files.schema.field(self._target).type)
+        held = {
+            _FEATURES: ((n, m), np.dtype(np.float32 if self._single(encoder) else np.float64)),
+            _TARGET: ((n,), np.dtype(np.int64 if whole else np.float64)),
+        }
+        asked = [self._files.fingerprint(), self._target, encoder.to_json(), held[_FEATURES][1].name]
+        done, kept = self._noted(json.loads(json.dumps(asked)))
+        if done == 0 or not all(self._storage.holds(name, *of) for name, of in held.items()):
+            done, kept = 0, 0
+            self._storage.drop(*held, _PROGRESS)
+            self._storage.require(n * (_WORK * m * held[_FEATURES][1].itemsize + m + 32))
         try:
-            y = self._storage.named("target", (n,), np.int64 if whole else np.float64, fresh=done == 0)
+            features, y = (self._storage.named(name, *of, fresh=done == 0) for name, of in held.items())
         except OSError:
-            self._storage.drop(*(["features"] if done == 0 else []))
+            self._storage.drop(*held if done == 0 else ())
             raise
         with Bars(self._verbose).bar("reading", n, "rows", initial=done) as bar:
             for number, block in enumerate(self._files.blocks([*self._names, self._target], done), 1):
@@ -198,7 +222,7 @@ class _Reading:
                 done += block.num_rows
                 bar.add(block.num_rows)
                 if number % _NOTED == 0 or done == n:
-                    self._note(asked, done, kept)
+                    self._note(asked, done, kept, features, y)
         self._tally.warn()
         if kept == 0:
             raise TableError(f"The target {self._target!r} has no value in any row.")
@@ -255,7 +279,8 @@ class _Reading:
         except (OSError, ValueError, KeyError, TypeError):
             return 0, 0
 
-    def _note(self, asked: list[Any], read: int, written: int) -> None:
+    def _note(self, asked: list[Any], read: int, written: int, *arrays: np.ndarray) -> None:
         if not self._storage.temporary:
+            written_out(*arrays)
             with replacing(os.path.join(self._storage.folder, _PROGRESS), "progress of reading") as file:
                 file.write(json.dumps({"of": asked, "read": read, "written": written}).encode())

@@ -99,7 +99,7 @@ class Cluster:
         return future
 
     def compute(self, delayed: Sequence[Any]) -> list[Any]:
-        """The futures of delayed objects."""
+        """The futures of delayed objects and other collections."""
         futures = list(self.client.compute(list(delayed)))
         self._ours.update(futures)
         return futures
@@ -174,8 +174,8 @@ class _Waiting:
             self._met = now
         elif now - self._met > LONELY:
             raise ClusterError(
-                f"the Dask cluster has had no workers for {LONELY:.0f} seconds: all were lost. Start some, and fit "
-                "again."
+                f"the Dask cluster has had no workers for {LONELY:.0f} seconds: all were lost, perhaps for lack of "
+                "memory, which their logs tell. Start some, and fit again."
             )
         done = sum(future.done() for future in futures)
         if done != self._done or any(cluster.client.processing().values()):

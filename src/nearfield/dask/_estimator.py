@@ -98,6 +98,8 @@ class DaskEstimator(BaseEstimator):
         parameters = self.get_params(deep=False)
         refuse_unsupported(parameters, refused)
         _require_collection(X, "X", " Use nearfield's own estimators for data in memory.")
+        if y is None:
+            raise ValueError("y is None: the targets of the rows are expected.")
         cluster = Cluster.of(parameters.pop("client"))
         trainer = self._local(**parameters)
         cluster.require_workers()
@@ -209,7 +211,7 @@ def _require_collection(X: Any, name: str, remedy: str) -> None:
 
 def _here(cluster: Cluster, value: Any) -> Any:
     """A value for each row, brought to this process if it is a Dask collection."""
-    return cluster.result(cluster.client.compute(value)) if is_dask_collection(value) else value
+    return cluster.results(cluster.compute([value]))[0] if is_dask_collection(value) else value
 
 
 def _sizes(X: Any, parts: int) -> list[int | None]:

@@ -34,6 +34,7 @@ from nearfield.scaling import Scaling
 
 _MEMORY = 0.8  # of a worker's memory that its boxes may take while they are made
 _COPIES = 3.0  # of a box's rows that are there while it is made
+_LEAST = 4  # bytes of a number, in whichever precision it will be held
 _SENT = 2**23  # bytes of a table in one task that sends it
 Edges = Mapping[int, tuple[float, float]]
 
@@ -191,11 +192,16 @@ class RemoteColumns(Columns):
 
     def __init__(self, cluster: Cluster, X: Any) -> None:
         self._cluster, self.is_array = cluster, hasattr(X, "rechunk")
-        self._parts = cluster.compute(partitions_of(X))
+        parts = partitions_of(X)
+        if self.is_array and not np.isnan(X.shape[0]):
+            roomy_workers(cluster, X.shape, _LEAST)  # before anything is loaded
+        self._parts = cluster.compute(parts)
         found: list[Partition] = cluster.results(cluster.each(describe_part, self._parts))
         self.described = found
         some = next((about for about in found if about.rows), found[0])
         self.names = list(some.names)
+        if not self.names:
+            raise TableError("X has no columns: there is nothing to predict from.")
         check_names(self.names)
         self._kinds = dict(zip(some.names, some.kinds, strict=True))
         for number, about in enumerate(found):
@@ -203,6 +209,7 @@ class RemoteColumns(Columns):
         self.sizes = np.array([about.rows for about in found])
         if not self.sizes.sum():
             raise TableError("X has no rows in any of its partitions: at least one is needed.")
+        roomy_workers(cluster, (len(self), len(self.names)), _LEAST)
         self._table: RemoteTable | None = None
 
     def _check(self, number: int, about: Partition, some: Partition) -> None:
@@ -361,7 +368,7 @@ class RemoteTable(TableElsewhere):
         low, high, singles = zip(*(extent for extent in extents if extent is not None), strict=True)
         linear = scaling.is_linear(np.stack([np.min(low, axis=0), np.max(high, axis=0)]).astype(np.float64))
         dtype = np.dtype(np.float32 if linear and all(singles) else np.float64)
-        workers = self._roomy_workers(dtype)
+        workers = roomy_workers(cluster, self.shape, dtype.itemsize)
         cuts = cut(scaling.apply(self[sample_of(len(self))]), BOXES_A_WORKER * len(workers))
         how = Shuffle(self.edges, scaling, linear, cuts, dtype)
         boxes = self._shuffled(how, workers)
@@ -394,23 +401,25 @@ class RemoteTable(TableElsewhere):
         numbers[self.which] = np.arange(len(self))
         return np.split(numbers, self.source.begins[1:-1])
 
-    def _roomy_workers(self, dtype: np.dtype) -> list[str]:
-        """The workers, if all have room for their boxes."""
-        workers = self.source.cluster.require_workers()
-        needed = _COPIES * len(self) * (self.shape[1] * dtype.itemsize + 24) / len(workers)
-        for name, about in workers.items():
-            limit = about.get("memory_limit") or 0
-            if limit and needed > _MEMORY * limit:
-                raise ClusterError(
-                    f"the worker {name} has {limit / 2**20:,.0f} MiB of memory, but its boxes of {len(self):,} rows of "
-                    f"{self.shape[1]} columns, shared out among {len(workers)} workers, take up to "
-                    f"{needed / 2**20:,.0f} MiB while they are made: use more workers, or larger ones."
-                )
-        return list(workers)
+
+def roomy_workers(cluster: Cluster, shape: tuple[int, int], itemsize: int) -> list[str]:
+    """The workers, if all have room for their boxes of rows (n, m) with so many bytes a number; else a ClusterError."""
+    workers, (rows, columns) = cluster.require_workers(), shape
+    needed = _COPIES * rows * (columns * itemsize + 24) / len(workers)
+    for name, about in workers.items():
+        limit = about.get("memory_limit") or 0
+        if limit and needed > _MEMORY * limit:
+            raise ClusterError(
+                f"the worker {name} has {limit / 2**20:,.0f} MiB of memory, but its boxes of {rows:,} rows of "
+                f"{columns} columns, shared out among {len(workers)} workers, take up to {needed / 2**20:,.0f} MiB "
+                "while they are made: use more workers, or larger ones."
+            )
+    return list(workers)
 
 
 def sent(cluster: Cluster, X: np.ndarray) -> RemoteTable:
     """Features (n, m) of this process, sent to the workers."""
+    roomy_workers(cluster, (len(X), X.shape[1]), _LEAST)
     step = max(1, _SENT // max(1, X.itemsize * X.shape[1]))
     with large_tasks():
         parts = [cluster.submit(itself, X[start : start + step]) for start in range(0, len(X), step)]
