@@ -199,13 +199,14 @@ class Boxes:
 
     def _labels_of(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
         """What nodes, leaves and points know of the groups or the times (n,) of their rows."""
+        if not values.size:
+            return (np.zeros(0, dtype=values.dtype),) * 3
         leaves = len(self.panels)
-        sizes = (len(self.low), leaves, leaves * LEAF64) if values.size else (0, 0, 0)
-        found = tuple(np.zeros(size, dtype=values.dtype) for size in sizes)
-        if values.size:
-            fill = _boxes.label_groups if values.dtype == np.int64 else _boxes.label_times
-            fill(self.m, self.depth, self.starts, self.members, values, *found)
-        return found
+        nodes, every = np.empty(len(self.low), dtype=values.dtype), np.empty(leaves, dtype=values.dtype)
+        points = self.room((leaves * LEAF64,), values.dtype)
+        fill = _boxes.label_groups if values.dtype == np.int64 else _boxes.label_times
+        fill(self.m, self.depth, self.starts, self.members, values, nodes, every, points)
+        return nodes, every, points
 
     def __len__(self) -> int:
         return self.m
