@@ -247,6 +247,17 @@ def test_fit_mistakes(
     assert list(tmp_path.iterdir()) == [table]
 
 
+def test_what_is_missing_on_a_line_is_named_with_where_to_look(run: Run) -> None:
+    for line, message in [
+        (["fit"], "Missing argument 'TABLE'. Try nearfield fit --help."),
+        (["fut"], "No such command 'fut'. Did you mean 'fit'? Try nearfield --help."),
+        (["predict", "model", "--nope"], "Try nearfield predict --help."),
+    ]:
+        done = run(*line)
+        assert done.code == 2
+        assert done.err.endswith(f"{message}\n")
+
+
 @pytest.mark.parametrize("groups", ["plate", "auto"])
 def test_rows_of_a_group_are_left_out_together(run: Run, tmp_path: Path, groups: str) -> None:
     """As from Python; the column of labels is no feature."""

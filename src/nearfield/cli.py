@@ -519,7 +519,10 @@ def _report(error: BaseException) -> int:
     if isinstance(error, UserError | TableError | FileNotFoundError | PermissionError | IsADirectoryError):
         return _fail(str(error), BAD_INPUT)
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # a usage error of click, vendored or not
-        return _fail(f"{error.format_message()} Try nearfield --help.", BAD_INPUT)
+        told = error.format_message()
+        end = "" if told.endswith((".", "?")) else "."
+        path = getattr(getattr(error, "ctx", None), "command_path", "").split()
+        return _fail(f"{told}{end} Try {' '.join(['nearfield', *path[1:], '--help'])}.", BAD_INPUT)
     return _fail(f"{type(error).__name__}: {error} (--debug shows where)", UNEXPECTED)
 
 
