@@ -139,8 +139,23 @@ def test_variograms_and_maps(mapped):
     np.testing.assert_allclose(grid.mean[3, 5], mapped.predict([[grid.x[5], grid.y[3]]])[0])
 
 
+def test_maps_of_places_of_ones_own(mapped):
+    X, y = small(150, 2)
+    mean, std = mapped.predict(X, return_std=True)
+    for what, values in (("mean", mean), ("std", std), ("residual", y - mean)):
+        display = plots.MapDisplay.from_predictions(X, values, what, columns=("east", "north"), target="depth")
+        np.testing.assert_allclose(np.sort(display.image_.get_array()), np.sort(values))
+        assert display.ax_.get_ylabel() == "north"
+    assert display.image_.norm.vmin == -display.image_.norm.vmax
+    assert display.colorbar_.ax.get_ylabel() == "residual of depth"
+
+
 def test_what_cannot_be_drawn_is_said(fitted):
     model, X, y = fitted
+    with pytest.raises(ValueError, match=r"places has shape \(150, 2\) and values \(3,\)"):
+        plots.MapDisplay.from_predictions(X, y[:3])
+    with pytest.raises(ValueError, match="missing or infinite"):
+        plots.MapDisplay.from_predictions(X, np.full(150, np.nan))
     three, z = small(60, 3)
     with pytest.raises(ValueError, match="coordinates="):
         plots.VariogramDisplay.from_estimator(model)

@@ -106,7 +106,7 @@ class VariogramDisplay:
 
 
 class MapDisplay:
-    """A map of predictions, of their standard deviations, or of left-out residuals.
+    """A map of predictions, of their standard deviations, or of residuals.
 
     Parameters
     ----------
@@ -117,11 +117,11 @@ class MapDisplay:
     target : str
         Name of the target.
     grid : Grid, default=None
-        Predictions on a grid; None for residuals.
+        Predictions on a grid; None where there are points.
     points : ndarray of shape (n, 2), default=None
-        Places of left-out rows; None for predictions.
-    residual : ndarray of shape (n,), default=None
-        Their residuals.
+        Places of rows; None where there is a grid.
+    values : ndarray of shape (n,), default=None
+        What is shown of these.
     aspect : float, default=None
         How long a unit of the second column is drawn, relative to the first; None is as it fits.
 
@@ -139,14 +139,14 @@ class MapDisplay:
 
     def __init__(
         self, *, what: str, columns: tuple[str, str], target: str, grid: Grid | None = None,
-        points: np.ndarray | None = None, residual: np.ndarray | None = None, aspect: float | None = None,
+        points: np.ndarray | None = None, values: np.ndarray | None = None, aspect: float | None = None,
     ) -> None:  # fmt: skip
         self.what = what
         self.columns = columns
         self.target = target
         self.grid = grid
         self.points = points
-        self.residual = residual
+        self.values = values
         self.aspect = aspect
 
     @classmethod
@@ -188,10 +188,49 @@ class MapDisplay:
         if columns is None or list(evaluated.targets) != [name]:
             raise ValueError("a map of residuals is that of one number or count at places: fit with coordinates=.")
         return cls(
-            what=what, columns=map_labels(estimator), target=own,
-            points=evaluated.features[:, list(columns)], residual=evaluated.targets[name].residual,
+            what=what, columns=map_labels(estimator), target=f"{own}, left out",
+            points=evaluated.features[:, list(columns)], values=evaluated.targets[name].residual,
             aspect=_aspect(estimator),
         ).plot(ax=ax)  # fmt: skip
+
+    @classmethod
+    def from_predictions(
+        cls, places: Any, values: Any, what: str = "mean", *, columns: tuple[str, str] = ("x", "y"), target: str = "y",
+        aspect: float | None = None, ax: Any = None,
+    ) -> MapDisplay:  # fmt: skip
+        """Draw it of places of your own, with what was predicted there or what is left of the observations.
+
+        Parameters
+        ----------
+        places : array-like of shape (n, 2)
+            The places.
+        values : array-like of shape (n,)
+            What is shown of them: predictions, standard deviations, or observations less predictions.
+        what : {"mean", "std", "residual"}, default="mean"
+            Which of these.
+        columns : tuple of str, default=("x", "y")
+            Names of the two columns.
+        target : str, default="y"
+            Name of the target.
+        aspect : float, default=None
+            How long a unit of the second column is drawn, relative to the first; None is as it fits.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes new axes.
+
+        Returns
+        -------
+        MapDisplay
+            The display, drawn.
+        """
+        check_choice("what", what, WHAT)
+        at, shown = (np.asarray(given, dtype=np.float64) for given in (places, values))
+        if at.ndim != 2 or at.shape[1] != 2 or shown.shape != at.shape[:1] or not len(at):
+            raise ValueError(
+                f"places has shape {at.shape} and values {shown.shape}: expected (n, 2) and (n,), with a row at least."
+            )
+        if not (np.isfinite(at).all() and np.isfinite(shown).all()):
+            raise ValueError("places or values are missing or infinite in some rows: leave these out.")
+        return cls(what=what, columns=columns, target=target, points=at, values=shown, aspect=aspect).plot(ax=ax)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> MapDisplay:
         """Draw the display.
@@ -201,7 +240,7 @@ class MapDisplay:
         ax : matplotlib Axes, default=None
             Where to draw; None makes new axes.
         **kwargs : dict
-            For matplotlib's `pcolormesh`, of residuals for `scatter`.
+            For matplotlib's `pcolormesh`, of points for `scatter`.
 
         Returns
         -------
@@ -212,24 +251,29 @@ class MapDisplay:
         if self.grid is not None:
             values = self.grid.mean if self.what == "mean" else self.grid.std
             shown = np.ma.masked_where(self.grid.support < _FAR, values)
-            low, high = np.quantile(shown.compressed() if shown.count() else values, [0.01, 0.99])
-            colours = {"cmap": SEQUENTIAL if self.what == "mean" else SPREAD, "vmin": low, "vmax": high}
-            style = {**colours, "shading": "nearest", **kwargs}
+            style = {**self._colours(shown.compressed() if shown.count() else values), "shading": "nearest", **kwargs}
             self.image_ = ax.pcolormesh(self.grid.x, self.grid.y, shown, **style)
         else:
             assert self.points is not None
-            assert self.residual is not None
-            most = float(np.quantile(np.abs(self.residual), 0.98)) or 1.0
-            style = {"cmap": DIVERGING, "vmin": -most, "vmax": most, "s": 8, "linewidths": 0, **kwargs}
-            order = np.argsort(np.abs(self.residual))  # the largest on top
-            self.image_ = ax.scatter(*self.points[order].T, c=self.residual[order], **style)
-        label = {"mean": self.target, "std": f"std of {self.target}", "residual": f"left-out residual of {self.target}"}
+            assert self.values is not None
+            style = {**self._colours(self.values), "s": 8, "linewidths": 0, **kwargs}
+            order = np.argsort(np.abs(self.values), kind="stable")  # the largest on top
+            self.image_ = ax.scatter(*self.points[order].T, c=self.values[order], **style)
+        label = {"mean": self.target, "std": f"std of {self.target}", "residual": f"residual of {self.target}"}
         self.colorbar_ = ax.figure.colorbar(self.image_, ax=ax, extend="both", label=label[self.what])
         ax.set(xlabel=self.columns[0], ylabel=self.columns[1])
         if self.aspect is not None:
             ax.set_aspect(self.aspect)
         self.ax_, self.figure_ = ax, ax.figure
         return self
+
+    def _colours(self, values: np.ndarray) -> dict[str, Any]:
+        """Of all but the most extreme of these values; residuals have the middle of the colours at zero."""
+        if self.what == "residual":
+            most = float(np.quantile(np.abs(values), 0.98)) or 1.0
+            return {"cmap": DIVERGING, "vmin": -most, "vmax": most}
+        low, high = np.quantile(values, [0.01, 0.99])
+        return {"cmap": SEQUENTIAL if self.what == "mean" else SPREAD, "vmin": low, "vmax": high}
 
 
 def _aspect(model: Any) -> float | None:
