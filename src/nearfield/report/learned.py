@@ -41,7 +41,9 @@ def effects(model: Any, rows: Evaluated, top: Sequence[str]) -> list[dict[str, A
     encoder = model.encoder_
     numbers = {encoder.rules_[number].name: number for number in used_columns(encoder)}
     most = affordable(model, _EFFECT_ROWS, _FEWEST_EFFECT_ROWS, _EFFECT_WORK)
-    limit = _TOGETHER // model.k_ if has_exact_errors(model) else int(_WHOLE_WORK / model.k_**2)
+    predictor = model._fit.predictor
+    whole = predictor.sweeper.whole(predictor.k) and not has_exact_errors(model)
+    limit = int(_WHOLE_WORK / model.k_**2) if whole else _TOGETHER // model.k_
     most = min(most, max(limit, _FEWEST_EFFECT_ROWS))
     drawn = rows.features[np.random.default_rng(0).permutation(len(rows))]
     found = []
