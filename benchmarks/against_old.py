@@ -8,11 +8,12 @@
     outputs        default fits of the README's three outputs and of fw_baxter
     wide           default fits of adult and splice
     fit NAME ...   default fits of any data sets
+    search         128 nearest neighbours in 10^6 uniform rows of three and eight columns, kin40k, and 10^5 of thirty
 
 NEARFIELD_OLD is the checkout of the old version with its own virtual environment in .venv; without it, the new version
 is measured alone. Fits are of training rows, NLL is that of test rows. Each figure is the best, in brackets the median,
-of several turns after one that does not count; compiled code is read from a cache. The worker, which both versions run,
-uses the public API only.
+of several turns after one that does not count; compiled code is read from a cache. What both versions run is the public
+API, and of searches `neighbours.build_index`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ except ImportError:  # a version whose command is in another place
     from nearfield.cli import main
 main()
 """
+_QUERIES, _NEIGHBOURS = 2000, 128
 Measured = dict[str, float]
 Series = dict[str, list[float]]
 
@@ -156,6 +158,46 @@ def fits(both: Sequence[Version], names: Sequence[str], repeats: int) -> None:
             report(name, found, both[-1].name)
 
 
+def searches(both: Sequence[Version], repeats: int) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("uniform 1e6 x 3", "uniform 1e6 x 8", "kin40k", "uniform 1e5 x 30"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/rows.npz"
+            if name == "kin40k":
+                parts = of_catalogue(name)
+                X, queries = parts["X"] / parts["X"].std(axis=0), parts["X_test"] / parts["X"].std(axis=0)
+            else:
+                _, n, _, d = name.split()
+                X, queries = rng.random((int(float(n)), int(d))), rng.random((_QUERIES, int(d)))
+            np.savez(path, X=X, queries=queries[:_QUERIES])
+            contestants = {(v.name, "auto"): v for v in both} | {("new", "product"): both[0]}
+
+            def search(version: Version, kind: str, path: str = path) -> Measured:
+                return json.loads(version.run(__file__, "--search-worker", path, kind)[1].splitlines()[-1])
+
+            found = in_turns({f"{n}, {k}": lambda v=v, k=k: search(v, k) for (n, k), v in contestants.items()}, repeats)
+            report(name, found, f"{both[-1].name}, auto")
+
+
+def search_worker(path: str, kind: str) -> Measured:
+    """Microseconds a query of many at once, and of single ones; the time is that of the many."""
+    from nearfield.neighbours import build_index
+
+    with np.load(path) as arrays:
+        X, queries = arrays["X"], arrays["queries"]
+    index = build_index(X, kind)
+    index.query(queries[:64], _NEIGHBOURS)
+    wall, single = time.perf_counter(), []
+    for i in range(50):
+        index.query(queries[i : i + 1], _NEIGHBOURS)
+        single.append(time.perf_counter() - wall)
+        wall = time.perf_counter()
+    cpu, wall = time.process_time(), time.perf_counter()
+    index.query(queries, _NEIGHBOURS)
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return {"cpu": cpu, "wall": wall, "us a query": 1e6 * wall / len(queries), "us, single": 1e6 * np.median(single)}
+
+
 def three_outputs() -> dict[str, np.ndarray]:
     """The README's example, its last 200 rows to test."""
     rng = np.random.default_rng(0)
@@ -205,15 +247,19 @@ def _children() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "task", choices=("install", "import", "cli", "outputs", "wide", "fit"), metavar="TASK", nargs="?"
+        "task", choices=("install", "import", "cli", "outputs", "wide", "fit", "search"), metavar="TASK", nargs="?"
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="data sets, for the task fit")
     parser.add_argument("--repeats", type=int, help="turns; 3 of fits, 7 of the rest")
     parser.add_argument("--old", action="store_true", help="install the old version too")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--search-worker", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
         print(json.dumps(worker(args.worker)))
+        return
+    if args.search_worker:
+        print(json.dumps(search_worker(*args.search_worker)))
         return
     if args.task is None or bool(args.names) != (args.task == "fit"):
         parser.error("a TASK is needed, and names of data sets with the task fit alone.")
@@ -224,6 +270,8 @@ def main() -> None:
         imports(both, args.repeats or 7)
     elif args.task == "cli":
         cli(both, args.repeats or 7)
+    elif args.task == "search":
+        searches(both, args.repeats or 3)
     else:
         names = {"outputs": ["three_outputs", "fw_baxter"], "wide": ["adult", "splice"]}.get(args.task, args.names)
         fits(both, names, args.repeats or 3)

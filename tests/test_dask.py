@@ -258,6 +258,10 @@ def test_no_workers_are_an_error_and_no_hang(brief_training, monkeypatch):
         monkeypatch.setattr(_cluster, "_LOOK", 0.2)
         with pytest.raises(ClusterError, match="no workers for 1 seconds"):
             _cluster.Cluster.of(own).result(future)
+        paused = {"tcp://127.0.0.1:1": {"status": "paused"}}
+        monkeypatch.setattr(_cluster.Cluster, "workers", lambda self: paused)
+        with pytest.raises(ClusterError, match=r"all 1 workers .* have been paused for 1 seconds"):
+            _cluster.Cluster.of(own).result(future)
 
 
 # --- partitions as they come -----------------------------------------------------------------------------------------

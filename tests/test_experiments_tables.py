@@ -33,6 +33,7 @@ STEPS = {
     "approximate",
     "report",
     "scale",
+    "against_old",
 }  # these time what is inside
 
 

@@ -14,7 +14,8 @@ import pytest
 from cli_runs import failed, runner, short_training, write
 from estimator_data import counted, labelled, quick, quick_classifier, quick_counts, small
 
-from nearfield import GPRegressor
+from nearfield import GPRegressor, neighbours
+from nearfield import rows as rows_module
 from nearfield.rows import Rows
 from nearfield.sweep import Sweeper
 from nearfield.warps import Warps
@@ -27,21 +28,28 @@ def run(capsys):
     return runner(capsys)
 
 
-def fitted(kind, n=150, **more):
-    """A model of n rows, and a function that predicts with it."""
-    X_new = np.random.default_rng(9).standard_normal((20, 2))
+def data(kind, n):
+    """Inputs (n, 2) and targets (n, ..) of that kind."""
     if kind in ("classes", "two"):
-        X, y = labelled(n, classes=3 if kind == "classes" else 2)
-        return quick_classifier(k=12, **more).fit(X, y), lambda m: m.predict_proba(X_new)
+        return labelled(n, classes=3 if kind == "classes" else 2)
     if kind in ("counts", "conjugate"):
-        X, y, _ = counted(n)
-        auxiliary = "conjugate" if kind == "conjugate" else "curvature"
-        return quick_counts(k=12, auxiliary=auxiliary, **more).fit(X, y), lambda m: np.stack(m.predict(X_new, True))
+        return counted(n)[:2]
     X, y = small(n, 2)
     if kind in ("outputs", "gaps"):
         y = np.stack([y, y**2], axis=1)
     if kind == "gaps":
         y[np.arange(n) % 5 == 0, 0] = np.nan
+    return X, y
+
+
+def fitted(kind, n=150, **more):
+    """A model of n rows, and a function that predicts with it."""
+    X_new, (X, y) = np.random.default_rng(9).standard_normal((20, 2)), data(kind, n)
+    if kind in ("classes", "two"):
+        return quick_classifier(k=12, **more).fit(X, y), lambda m: m.predict_proba(X_new)
+    if kind in ("counts", "conjugate"):
+        auxiliary = "conjugate" if kind == "conjugate" else "curvature"
+        return quick_counts(k=12, auxiliary=auxiliary, **more).fit(X, y), lambda m: np.stack(m.predict(X_new, True))
     own = {"robust": {"likelihood": "student_t"}, "all": {"k": "auto"}, "continuous": {"continuous": True}}
     model = quick(**{"k": 12, "continuous": False, **own.get(kind, {}), **more}).fit(X, y)
     return model, lambda m: np.stack(m.predict(X_new, return_std=True))
@@ -194,6 +202,44 @@ def test_then_rows_are_appended():
     assert (other.summary_.appended, model.summary_.appended) == (30, 30)
     other.forget([150, 151])
     assert other.summary_.appended == 28
+
+
+def from_scratch(model):
+    """The model with the same rows in new arrays, put into boxes at once."""
+    other, old = pickle.loads(pickle.dumps(model)), model._fit
+    rows = old.predictor.rows
+    observed = {name: np.array(values) for name, values in rows.observed.items()}
+    fresh = Rows.of(old.predictor.model.family, np.array(rows.inputs), observed).with_state(rows.state.copy())
+    other._adopt(replace(old, predictor=replace(old.predictor, rows=fresh)))
+    return other
+
+
+@pytest.mark.parametrize("boxed", [False, True])
+@pytest.mark.parametrize("kind", ["number", "weighted", "outputs", "classes", "counts"])
+def test_rows_come_and_go_in_any_order(kind, boxed, monkeypatch):
+    """Rows that are there already, or were, among them; predictions of a model of the rows that are left, each time."""
+    monkeypatch.setattr(rows_module, "BOXED_ROWS", 1 if boxed else 10**9)
+    monkeypatch.setattr(neighbours, "_FEW_RECENT", 3)
+    model, predicted = fitted("number" if kind == "weighted" else kind, 60, warp=False)
+    rng, table = np.random.default_rng(len(kind)), [(i, 1.0) for i in range(60)]  # numbers of rows of the fit, weights
+    inputs, targets = data(kind, 60)
+    for _ in range(12):
+        if rng.random() < 0.6:
+            some = rng.integers(0, 60, rng.choice([1, 2, 9]))
+            weights = rng.integers(1, 3, len(some)).astype(float) if kind == "weighted" else np.ones(len(some))
+            model.update(inputs[some], targets[some], **({"sample_weight": weights} if kind == "weighted" else {}))
+            table += zip(some.tolist(), weights.tolist(), strict=True)
+        else:
+            gone = rng.choice(len(table), rng.choice([1, 2, 9]), replace=False)
+            model.forget(gone)
+            table = [row for number, row in enumerate(table) if number not in gone]
+        rows = model._fit.predictor.rows
+        at = model._fit.inputs.apply(inputs[[i for i, _ in table]])
+        np.testing.assert_array_equal(np.asarray(rows.inputs)[rows.observations.row[model._places]], at)
+        total = model._fit.predictor.model.family.weight(rows.observed).sum()
+        assert total == sum(weight for _, weight in table)
+        assert model.n_rows_ == len(table)
+        np.testing.assert_array_equal(predicted(model), predicted(from_scratch(model)))
 
 
 # --- gone -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from nearfield import GPClassifier, GPRegressor, persistence, storage, streaming
 from nearfield import rows as rows_module  # noqa: E402
 from nearfield.column_values import TableError  # noqa: E402
 from nearfield.neighbours.boxes import BoxIndex  # noqa: E402
-from nearfield.storage import Storage  # noqa: E402
+from nearfield.storage import CacheError, Storage  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -193,7 +193,7 @@ def test_files_that_writers_use_for_themselves_are_no_part_of_the_table(tmp_path
 
 def test_a_cache_serves_one_reading_at_a_time(tmp_path, brief_training):
     folder, cache = written(tmp_path / "parts", *table()), tmp_path / "cache"
-    with Storage(cache).alone(), pytest.raises(BlockingIOError, match="another process is reading a table into the ca"):
+    with Storage(cache).alone(), pytest.raises(CacheError, match="another process is reading a table into the ca"):
         quick(cache=cache).fit(folder, "height")
     assert os.listdir(cache) == []
     quick(cache=cache).fit(folder, "height")
@@ -227,7 +227,7 @@ def test_a_cache_that_is_full_or_cannot_be_written_to(tmp_path, monkeypatch):
         free = 1000
 
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: Usage)
-    with pytest.raises(OSError, match="0 MB free and about 0 MB are needed") as caught:
+    with pytest.raises(OSError, match=r"0\.0 MB free and about 0\.0 MB are needed") as caught:
         quick(cache=tmp_path / "cache").fit(folder, "height")
     assert caught.value.errno == errno.ENOSPC
     assert os.listdir(tmp_path / "cache") == []
@@ -333,6 +333,17 @@ def test_the_command_fits_a_folder(tmp_path, brief_training, capsys):
     assert "234 rows, 3 columns as 3 features" in capsys.readouterr().out
     assert main(["evaluate", str(again), str(part)]) == 0
     assert "RMSE" in capsys.readouterr().out.upper()
+
+
+def test_the_command_tells_of_a_cache_in_one_line(tmp_path, capsys):
+    from nearfield.cli import main
+
+    folder, cache = written(tmp_path / "parts", *table(30)), tmp_path / "a_file"
+    cache.write_text("")
+    asked = ["fit", str(folder), "--target", "height", "--out", str(tmp_path / "m.nearfield"), "--cache", str(cache)]
+    assert main(asked) == 2
+    assert "nearfield: error: the cache folder cannot be written to (File exists)" in capsys.readouterr().err
+    assert sorted(os.listdir(tmp_path)) == ["a_file", "parts"]
 
 
 @pytest.mark.parametrize(

@@ -510,13 +510,14 @@ def _joined(kept: pa.Table, columns: dict[str, Any]) -> pa.Table:
 def _report(error: BaseException) -> int:
     """Print one line for `error` and return the exit code."""
     from nearfield.column_values import TableError
+    from nearfield.storage import CacheError
 
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return _fail("interrupted", INTERRUPTED)
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit fails again
         return BROKEN_PIPE
-    if isinstance(error, UserError | TableError | FileNotFoundError | PermissionError | IsADirectoryError):
+    if isinstance(error, UserError | TableError | CacheError | FileNotFoundError | PermissionError | IsADirectoryError):
         return _fail(str(error), BAD_INPUT)
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # a usage error of click, vendored or not
         told = error.format_message()

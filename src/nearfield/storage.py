@@ -27,6 +27,13 @@ Make = Callable[[tuple[int, ...], Any], np.ndarray]
 """Where large arrays come from: of a shape and a type, with anything in it. `numpy.empty` takes them from memory."""
 
 
+class CacheError(OSError):
+    """The cache folder cannot be used."""
+
+    def __str__(self) -> str:
+        return f"{self.strerror}: {self.filename!r}"
+
+
 class Storage:
     """Arrays of a shape and a type, as files of a folder; the folder itself is made if it is not there."""
 
@@ -39,7 +46,7 @@ class Storage:
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
         except OSError as error:
-            raise OSError(
+            raise CacheError(
                 error.errno, f"the cache folder cannot be written to ({error.strerror}): name another", self.folder
             ) from error
 
@@ -77,7 +84,7 @@ class Storage:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Write named arrays while no other process does; an OSError where one is about it."""
+        """Write named arrays while no other process does; a CacheError where one is about it."""
         if self.temporary or fcntl is None:
             yield
             return
@@ -86,7 +93,7 @@ class Storage:
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise OSError(
+                raise CacheError(
                     error.errno,
                     "another process is reading a table into the cache folder: wait for it, or name another folder",
                     self.folder,
@@ -101,10 +108,10 @@ class Storage:
         return os.path.join(self.folder, name)
 
     def require(self, size: int) -> None:
-        """Raise OSError if fewer bytes are free."""
+        """Raise CacheError if fewer bytes are free."""
         free = shutil.disk_usage(self.folder).free
         if free < size:
-            raise OSError(
+            raise CacheError(
                 errno.ENOSPC,
                 f"the cache folder has {_told(free)} free and about {_told(size)} are needed: make room, or name a "
                 "folder on another disk",
@@ -129,7 +136,9 @@ class Storage:
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 self.require(size)
-            raise
+            raise CacheError(
+                error.errno, f"the cache folder has no room for {_told(size)} ({error.strerror})", self.folder
+            ) from error
 
     def __reduce__(self) -> Any:
         return _in_memory, ()  # a model that is sent elsewhere has its arrays in memory there
@@ -177,4 +186,4 @@ def _in_memory() -> Make:
 
 
 def _told(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

@@ -20,7 +20,7 @@ import distributed
 from distributed.comm.core import CommClosedError
 
 LONELY = 40.0
-"""Seconds without any worker after which waiting ends."""
+"""Seconds without any worker, or with none that is not paused, after which waiting ends."""
 _LOOK = 5.0  # seconds between two looks at the cluster
 _TRANSFER = 60.0  # seconds that results of one round may take on their way
 _STALLED = 45.0  # seconds in which nothing was finished and nothing is worked on
@@ -170,8 +170,14 @@ class _Waiting:
         """Raise ClusterError if waiting any longer is in vain."""
         cluster, now = self._cluster, time.monotonic()
         cluster._require_scheduler()
-        if cluster.workers():
+        workers = cluster.workers()
+        if any(about.get("status", "running") == "running" for about in workers.values()):
             self._met = now
+        elif now - self._met > LONELY and workers:
+            raise ClusterError(
+                f"all {len(workers)} workers of the Dask cluster have been paused for {LONELY:.0f} seconds, which Dask "
+                "does where their memory is nearly full: use larger ones, or more of them, and fit again."
+            )
         elif now - self._met > LONELY:
             raise ClusterError(
                 f"the Dask cluster has had no workers for {LONELY:.0f} seconds: all were lost, perhaps for lack of "

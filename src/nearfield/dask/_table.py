@@ -32,7 +32,8 @@ from nearfield.encoding import TableEncoder
 from nearfield.neighbours import order_key
 from nearfield.scaling import Scaling
 
-_MEMORY = 0.8  # of a worker's memory that its boxes may take while they are made
+_MEMORY = 0.8  # of a worker's memory that may be taken while its boxes are made; beyond, Dask pauses it
+_ITSELF = 300 * 2**20  # bytes of a worker's process, with the libraries that it has loaded
 _COPIES = 3.0  # of a box's rows that are there while it is made
 _LEAST = 4  # bytes of a number, in whichever precision it will be held
 _SENT = 2**23  # bytes of a table in one task that sends it
@@ -408,11 +409,12 @@ def roomy_workers(cluster: Cluster, shape: tuple[int, int], itemsize: int) -> li
     needed = _COPIES * rows * (columns * itemsize + 24) / len(workers)
     for name, about in workers.items():
         limit = about.get("memory_limit") or 0
-        if limit and needed > _MEMORY * limit:
+        if limit and needed + _ITSELF > _MEMORY * limit:
             raise ClusterError(
                 f"the worker {name} has {limit / 2**20:,.0f} MiB of memory, but its boxes of {rows:,} rows of "
                 f"{columns} columns, shared out among {len(workers)} workers, take up to {needed / 2**20:,.0f} MiB "
-                "while they are made: use more workers, or larger ones."
+                f"while they are made, beside {_ITSELF / 2**20:.0f} MiB of the process itself, and Dask pauses workers "
+                f"at {100 * _MEMORY:.0f} %: use more workers, or larger ones."
             )
     return list(workers)
 
