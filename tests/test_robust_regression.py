@@ -375,6 +375,55 @@ def test_a_loaded_model_is_the_saved_one(predictive, tmp_path):
     np.testing.assert_array_equal(loaded.update(X[300:], y[300:]).predict(X), model.update(X[300:], y[300:]).predict(X))
 
 
+@pytest.mark.parametrize("size", [3.0, 20.0])
+def test_outliers_do_not_widen_what_is_said_of_the_function(size):
+    """Error bars of observations have to cover them; those of the function hold, and are as wide as it is uncertain."""
+    covered, widths, errors = [], [], []
+    for seed in range(4):
+        X, f, y = surface(500, seed)
+        bad, _ = with_outliers(y[:300], 0.1, size, seed)
+        model = fit("student_t", X[:300], bad)
+        mean, std = model.predict(X[300:], return_std=True, uncertainty="latent")
+        low, high = model.predict_interval(X[300:], uncertainty="latent")
+        covered.append(((low <= f[300:]) & (f[300:] <= high)).mean())
+        widths.append(np.median(high - low))
+        errors.append(np.sqrt(np.mean((mean - f[300:]) ** 2)))
+        assert np.median(std) < 3 * errors[-1]
+    right = 2 * scipy.stats.norm.ppf(0.95) * np.array(errors)
+    assert 0.85 <= np.mean(covered) <= 0.99
+    assert (widths < 3 * right).all()
+    assert np.mean(widths / right) < 2
+
+
+def test_every_answer_about_the_function_has_its_own_degrees_of_freedom(tmp_path):
+    X, _, y = surface(300, 0)
+    model = fit("student_t", X, with_outliers(y, 0.1)[0], warp=False)
+    head, some = model._fit.predictor.head, X[np.abs(X).max(axis=1) < 1.5][:20]
+    assert head.latent_only > 0
+    assert head.latent_df != head.df
+    std = model.predict(some, return_std=True, uncertainty="latent")[1]
+    dist = model.predict_dist(some, uncertainty="latent")
+    np.testing.assert_allclose(dist.std(), std, rtol=1e-12)
+    np.testing.assert_allclose(dist.ppf(0.95), model.predict_interval(some, uncertainty="latent")[1], rtol=1e-9)
+    between = model.predict(some, return_cov=True, uncertainty="latent")[1]
+    np.testing.assert_allclose(np.diagonal(between), std**2, rtol=1e-9)
+    noisy = model.predict(some, return_cov=True)[1]
+    apart = ~np.eye(20, dtype=bool)
+    np.testing.assert_allclose(noisy[apart], between[apart], rtol=1e-9)  # noise is of each row alone
+    samples = model.sample_y(some, 4000, random_state=0, uncertainty="latent")
+    quantiles = np.quantile(samples, [0.05, 0.95], axis=1)
+    np.testing.assert_allclose(quantiles, model.predict_interval(some, uncertainty="latent"), atol=0.2 * std.max())
+    gradient = model.predict_gradient(some, uncertainty="latent")
+    step = 1e-5
+    above, below = (
+        model.predict(some + sign * step * np.eye(2)[0], return_std=True, uncertainty="latent")[1] for sign in (1, -1)
+    )
+    np.testing.assert_allclose(gradient.std[:, 0], (above - below) / (2 * step), atol=1e-3)
+    loaded = through_file(model, tmp_path)
+    np.testing.assert_array_equal(loaded.predict(some, return_std=True, uncertainty="latent")[1], std)
+    assert fit("gaussian", X, y)._fit.predictor.head.latent_only == 0
+
+
 @pytest.fixture(scope="module")
 def forgeable():
     return quick(likelihood="student_t").fit(*small(30))
@@ -394,6 +443,7 @@ def forgeable():
         (lambda h, a: a["parameter.log_df"].__setitem__((), -1.0), "parameter.log_df"),
         (lambda h, a: a.pop("parameter.log_df"), "parameter.log_df"),
         (lambda h, a: h["head"].update(df=1.0), "out of range"),
+        (lambda h, a: h["head"].update(latent_only=1.0, latent_df=1.0), "out of range"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(tmp_path, change, message, forgeable):

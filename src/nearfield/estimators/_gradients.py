@@ -67,7 +67,7 @@ class GradientMixin:
         found = gradient(self._fit.predictor, features, self._fit.inputs, noise)
         unit = np.asarray(self._target.scale)[..., None]
         std = found.scale if uncertainty == "observation" else found.latent_scale
-        std = std * np.asarray(self._head.unit_std)[..., None]
+        std = std * np.asarray(self._head_of(uncertainty).unit_std)[..., None]
         parts = (part * unit for part in (found.loc, std))
         return PredictionGradient(*(self._shaped(_by_columns(part, columns, known)) for part in parts))
 

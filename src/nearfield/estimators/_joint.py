@@ -102,8 +102,8 @@ class JointRegression(KnownNoise, _Sampling):
         X = self._inputs(X)
         known = self._known_noise(noise_variance, len(X), uncertainty)
         moments, z, rng = self._normals(X, n_samples, random_state)
-        predictor, head = self._fit.predictor, self._head
-        loc, scale, share = self._marginals(head.predicted(moments, predictor.noise(known)), uncertainty)
+        predictor, head = self._fit.predictor, self._head_of(uncertainty)
+        loc, scale, share = self._marginals(self._head.predicted(moments, predictor.noise(known)), uncertainty)
         heads = getattr(head, "heads", (head,))
         for p, own in enumerate(heads):
             one = np.ascontiguousarray(z[:, p])
@@ -118,7 +118,8 @@ class JointRegression(KnownNoise, _Sampling):
         latent = np.maximum(predicted.latent_scale, 1e-12)
         noisy = uncertainty == "observation"
         scale = predicted.scale if noisy else latent
-        share = 1 - np.minimum(predicted.latent_scale / scale, 1.0) ** 2 if noisy else np.zeros(scale.shape)
+        alike = self._head.of_function.unit_std / self._head.unit_std
+        share = 1 - np.minimum(predicted.latent_scale / scale * alike, 1.0) ** 2 if noisy else np.zeros(scale.shape)
         found = self._target.undo(predicted.loc), scale * self._target.scale, share
         loc, scale, share = (part.reshape(len(part), -1) for part in found)
         return loc, scale, share
@@ -135,7 +136,7 @@ class JointRegression(KnownNoise, _Sampling):
         loc, scale, share = (
             part[:, 0] for part in self._marginals(self._head.predicted(moments, predictor.noise(known)), uncertainty)
         )
-        std = scale * self._head.unit_std
+        std = scale * self._head_of(uncertainty).unit_std
         found = predictor.jointly(X, self._fit.inputs, moments).correlation()
         latent = std * np.sqrt(1 - share)
         found *= latent[:, None] * latent

@@ -63,7 +63,7 @@ class NumberPredictions(BlockAverages, GuaranteedIntervals):
         if not (return_std or return_cov):  # no noise is asked for, but what was given is checked
             return self._shaped(self._located(X, uncertainty, 0.0 if noise_variance is None else noise_variance)[0])
         loc, scale, between = self._located(X, uncertainty, noise_variance, joint=return_cov)
-        std = scale * self._head.unit_std
+        std = scale * self._head_of(uncertainty).unit_std
         if not return_cov:
             return self._shaped(loc), self._shaped(std)
         assert between is not None
@@ -158,7 +158,7 @@ class NumberPredictions(BlockAverages, GuaranteedIntervals):
         if probabilities.ndim > 1 or not ((probabilities > 0) & (probabilities < 1)).all():
             raise ValueError(f"q is {q!r}: expected probabilities between 0 and 1, for example [0.05, 0.5, 0.95].")
         loc, scale, _ = self._located(X, uncertainty, noise_variance)
-        unit = self._head.distribution(np.zeros(loc.shape[1:]), np.ones(loc.shape[1:]))
+        unit = self._head_of(uncertainty).distribution(np.zeros(loc.shape[1:]), np.ones(loc.shape[1:]))
         z = np.stack([unit.ppf(p) for p in np.atleast_1d(probabilities)], axis=-1)  # (q,) or (P, q)
         found = self._shaped(loc[..., None] + scale[..., None] * z)
         return found[..., 0] if probabilities.ndim == 0 else found
@@ -182,7 +182,7 @@ class NumberPredictions(BlockAverages, GuaranteedIntervals):
         """
         check_choice("uncertainty", uncertainty, ("observation", "latent"))
         loc, scale, _ = self._located(X, uncertainty, noise_variance)
-        return self._head.distribution(self._shaped(loc), self._shaped(scale))
+        return self._head_of(uncertainty).distribution(self._shaped(loc), self._shaped(scale))
 
     def log_score(self, X: Any, y: Any, joint: bool = False, noise_variance: Any = None) -> float:
         """Score the predictive distributions by the mean log density of what was observed.
@@ -251,6 +251,10 @@ class NumberPredictions(BlockAverages, GuaranteedIntervals):
     @property
     def _head(self) -> Any:
         return self._fit.predictor.head
+
+    def _head_of(self, uncertainty: str) -> Any:
+        """The head whose distributions those of observations or of the latent function are."""
+        return self._head if uncertainty == "observation" else self._head.of_function
 
     @property
     def _several_outputs(self) -> bool:

@@ -58,6 +58,11 @@ class OutputHeads:
         return scipy.stats.norm(loc, scale) if np.isinf(self.df).all() else scipy.stats.t(self.df, loc, scale)
 
     @property
+    def of_function(self) -> OutputHeads:
+        """The heads whose distributions those of the latent functions are."""
+        return replace(self, heads=tuple(head.of_function for head in self.heads))
+
+    @property
     def unit_std(self) -> np.ndarray:
         """Standard deviations (P,) of predictions of scale one."""
         return np.array([head.unit_std for head in self.heads])

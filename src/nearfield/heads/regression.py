@@ -17,6 +17,11 @@ M is at least the model's own, as far as half of the rest: calm surroundings tel
 smoother that was made for more of it. Noise below tau, a thousandth of the target's spread, cannot be told from errors
 of the function. Where less is known than at any left-out row, `unknown` goes from 0 to 1, and with it s^2 goes to the
 square of the target's spread, if it is below.
+
+Where outliers are no errors of ours, they widen intervals of observations, which have to cover them, and say nothing of
+the function. With l the factor on variance and noise that the middle half of the left-out residuals asks for, the
+latent variance is then max(l, 1) variance + l noise tau^2 / (tau^2 + noise), and the degrees of freedom are those that
+were learned in training (`latent_only`, `latent_df`).
 """
 
 from __future__ import annotations
@@ -43,7 +48,9 @@ LARGEST_DF = 1e6  # a normal distribution for all purposes
 _FEWEST_TOLD = 40  # rows; fewer do not tell that error bars may be narrower than the model says, or how they vary
 _FAR_TOO_FEW = 0.04  # share of the rows that 90 % intervals of the trained model may cover less than they should
 _RESOLVED = 1e-3  # tau: of the target's spread
-_OF_FLOOR = 10.0  # times the least noise that a model can have: what is not much above it is no noise either
+_MIDDLE = 0.5  # of the left-out residuals: outliers are elsewhere
+_OF_FLOOR = 10.0  # times the least noise that a model can have: what is not much above it is no noise either. Sites of
+# outliers have theirs beside the noise that was learned: errors of the function as large as it are all that it may hide
 
 
 class Predicted(NamedTuple):
@@ -72,6 +79,8 @@ class RegressionHead:
     unresolved: float = 0.0  # tau^2; 0: latent variances are c1 variance R^g .., as in earlier versions
     spread: float = 0.0  # of the target; 0: predictions are no wider where nothing is known
     known: float = 0.0  # largest variance of a left-out row
+    latent_only: float = 0.0  # what the middle half asks for where outliers are no errors of ours; 0: as above
+    latent_df: float = 0.0  # and degrees of freedom of the latent function
 
     def predicted(self, moments: Moments, noise: np.ndarray) -> Predicted:
         """Predictions (b,) from the moments (b, 1) of rows and their noise variances, (1,) or (b, 1)."""
@@ -88,7 +97,10 @@ class RegressionHead:
         factor = np.exp(self.roughness * log_far + self.near_roughness * log_near + (self.slope + self.bend * m) * m)
         latent = self.latent_factor * moments.variance * factor
         squared = latent + self.noise_factor * noise * factor + self.floor**2
-        if self.unresolved > 0:
+        if self.latent_only > 0:
+            share = self.unresolved / (self.unresolved + noise)
+            latent = max(self.latent_only, 1.0) * moments.variance + self.latent_only * share * noise
+        elif self.unresolved > 0:
             share = self.unresolved / (self.unresolved + noise)
             latent = np.maximum(latent, np.minimum(moments.variance, (latent + squared) / 2))
             latent = latent + share * (squared - latent)
@@ -109,6 +121,11 @@ class RegressionHead:
         return scipy.stats.norm(loc, scale) if math.isinf(self.df) else scipy.stats.t(self.df, loc, scale)
 
     @property
+    def of_function(self) -> RegressionHead:
+        """The head whose distributions those of the latent function are: with degrees of freedom of its own."""
+        return replace(self, df=self.latent_df) if self.latent_only > 0 else self
+
+    @property
     def unit_std(self) -> float:
         """Standard deviation of a prediction of scale one; scipy's own squares the scale, which may overflow."""
         return 1 / math.sqrt(1 - 2 / self.df)
@@ -122,8 +139,9 @@ class RegressionHead:
         """The head that `packed` took apart, or a ModelFileError; what a file lacks has its default."""
         values = scalars(stored, asdict(cls()), infinite="df")
         positive = all(values[name] > 0 for name in ("latent_factor", "noise_factor", "prior_strength"))
-        least_zero = all(values[name] >= 0 for name in ("floor", "unresolved", "spread", "known"))
-        if not positive or not least_zero or values["df"] < SMALLEST_DF:
+        least_zero = all(values[name] >= 0 for name in ("floor", "unresolved", "spread", "known", "latent_only"))
+        smallest = min(values["df"], values["latent_df"] if values["latent_only"] > 0 else math.inf)
+        if not positive or not least_zero or smallest < SMALLEST_DF:
             raise ModelFileError(f"its head has scalars that are out of range: {dict(stored)}")
         return cls(**values)
 
@@ -387,9 +405,12 @@ class RegressionCalibrator:
             return head
         prior = 0.0 if rows.moments.prior is None else float(rows.moments.prior)
         varies = bool((rows.y != rows.y[0]).any())
+        if self.robust:
+            asked = _enough(_needed(rows, replace(self.plain, floor=0.0), _MIDDLE), rows.weights, _MIDDLE)
+            head = replace(head, latent_only=float(np.clip(asked, 1e-4, 1e4)), latent_df=self.plain.df)
         return replace(
             head,
-            unresolved=_RESOLVED**2 + _OF_FLOOR * self.noise_floor * prior,
+            unresolved=_RESOLVED**2 + (1.0 if self.robust else _OF_FLOOR) * self.noise_floor * prior,
             spread=1.0 if varies else 0.0,
             known=float(rows.moments.variance.max()),
         )
