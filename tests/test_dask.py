@@ -322,6 +322,7 @@ GOOD = pd.DataFrame({"a": np.arange(30.0), "b": np.arange(30.0) ** 2})
         (made_of(np.ones((30, 2)), np.ones((30, 2), np.float32)), "partition 1 of X is of type float32"),
         (made_of(np.ones((30, 2)), np.ones(30)), "a partition of X has shape .30,."),
         (da.ones((60, 2, 2)), "3 dimensions"),
+        (dd.from_pandas(GOOD["a"], npartitions=2), "a Dask series of 1 dimensions"),
         (da.ones((60, 0)), "X has no columns"),
         (da.concatenate([da.ones((30, 2)), da.ones((29, 2))]), "y has 60 rows, and X has 59"),
     ],
@@ -337,6 +338,7 @@ GOOD = pd.DataFrame({"a": np.arange(30.0), "b": np.arange(30.0) ** 2})
         "precision",
         "shape",
         "dimensions",
+        "series",
         "no columns",
         "lengths",
     ],
@@ -388,9 +390,9 @@ def test_data_in_memory_and_targets_that_are_missing_are_refused(client):
 @pytest.mark.parametrize("kind", ["array", "array of unknown length", "frame"])
 def test_workers_that_are_too_small_are_told_of_before_columns_are_read(client, monkeypatch, kind):
     X, y = table(100)
-    workers, loaded = _cluster.Cluster.workers, []
+    workers, loaded, limit = _cluster.Cluster.workers, [], {"memory_limit": _table._ITSELF / _table._MEMORY + 1000}
     monkeypatch.setattr(
-        _cluster.Cluster, "workers", lambda self: {n: {**w, "memory_limit": 1000} for n, w in workers(self).items()}
+        _cluster.Cluster, "workers", lambda self: {name: {**one, **limit} for name, one in workers(self).items()}
     )
     compute = _cluster.Cluster.compute
     monkeypatch.setattr(_cluster.Cluster, "compute", lambda self, parts: loaded.append(parts) or compute(self, parts))
@@ -400,6 +402,10 @@ def test_workers_that_are_too_small_are_told_of_before_columns_are_read(client, 
         on_dask.GPRegressor().fit(given, da.from_array(y))
     assert len(loaded) == (kind != "array")  # partitions alone, whose rows have to be counted
     assert nothing_left(client)
+    limit["memory_limit"], loaded[:] = 1000, []
+    with pytest.raises(ClusterError, match="MiB of the process itself"):
+        on_dask.GPRegressor().fit(given, da.from_array(y))
+    assert not loaded
 
 
 def test_nothing_is_left_where_a_target_cannot_be_computed(client):

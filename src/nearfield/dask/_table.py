@@ -179,9 +179,11 @@ def clipped(features: np.ndarray, edges: Edges) -> np.ndarray:
 
 def partitions_of(X: Any) -> list[Any]:
     """The partitions of a Dask array or data frame, as delayed objects."""
-    if hasattr(X, "chunks") and hasattr(X, "rechunk"):
-        if X.ndim != 2:
-            raise TableError(f"X is a Dask array of {X.ndim} dimensions: rows and columns are expected.")
+    is_array = hasattr(X, "chunks") and hasattr(X, "rechunk")
+    if X.ndim != 2:
+        kind = "array" if is_array else "series"
+        raise TableError(f"X is a Dask {kind} of {X.ndim} dimensions: rows and columns are expected.")
+    if is_array:
         if X.numblocks[1] > 1:
             X = X.rechunk({1: -1})
         return list(X.to_delayed()[:, 0])
@@ -194,8 +196,8 @@ class RemoteColumns(Columns):
     def __init__(self, cluster: Cluster, X: Any) -> None:
         self._cluster, self.is_array = cluster, hasattr(X, "rechunk")
         parts = partitions_of(X)
-        if self.is_array and not np.isnan(X.shape[0]):
-            roomy_workers(cluster, X.shape, _LEAST)  # before anything is loaded
+        known = self.is_array and not np.isnan(X.shape[0])
+        roomy_workers(cluster, X.shape if known else (0, X.shape[1]), _LEAST)  # before anything is loaded
         self._parts = cluster.compute(parts)
         found: list[Partition] = cluster.results(cluster.each(describe_part, self._parts))
         self.described = found
@@ -404,15 +406,19 @@ class RemoteTable(TableElsewhere):
 
 
 def roomy_workers(cluster: Cluster, shape: tuple[int, int], itemsize: int) -> list[str]:
-    """The workers, if all have room for their boxes of rows (n, m) with so many bytes a number; else a ClusterError."""
+    """The workers, if all have room for their boxes of rows (n, m) with so many bytes a number; else a ClusterError.
+
+    n is 0 where it is not known yet.
+    """
     workers, (rows, columns) = cluster.require_workers(), shape
+    told = f"{rows:,}" if rows else "any"
     needed = _COPIES * rows * (columns * itemsize + 24) / len(workers)
     for name, about in workers.items():
         limit = about.get("memory_limit") or 0
         if limit and needed + _ITSELF > _MEMORY * limit:
             raise ClusterError(
-                f"the worker {name} has {limit / 2**20:,.0f} MiB of memory, but its boxes of {rows:,} rows of "
-                f"{columns} columns, shared out among {len(workers)} workers, take up to {needed / 2**20:,.0f} MiB "
+                f"the worker {name} has {limit / 2**20:,.0f} MiB of memory, but its boxes of {told} rows of "
+                f"{columns} columns, shared out among {len(workers)} workers, take {needed / 2**20:,.0f} MiB or more "
                 f"while they are made, beside {_ITSELF / 2**20:.0f} MiB of the process itself, and Dask pauses workers "
                 f"at {100 * _MEMORY:.0f} %: use more workers, or larger ones."
             )
