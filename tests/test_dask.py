@@ -403,7 +403,7 @@ def test_workers_that_are_too_small_are_told_of_before_columns_are_read(client, 
     assert len(loaded) == (kind != "array")  # partitions alone, whose rows have to be counted
     assert nothing_left(client)
     limit["memory_limit"], loaded[:] = 1000, []
-    with pytest.raises(ClusterError, match="MiB of the process itself"):
+    with pytest.raises(ClusterError, match="not enough for 300 MiB of the process itself"):
         on_dask.GPRegressor().fit(given, da.from_array(y))
     assert not loaded
 

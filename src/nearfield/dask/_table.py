@@ -411,16 +411,20 @@ def roomy_workers(cluster: Cluster, shape: tuple[int, int], itemsize: int) -> li
     n is 0 where it is not known yet.
     """
     workers, (rows, columns) = cluster.require_workers(), shape
-    told = f"{rows:,}" if rows else "any"
     needed = _COPIES * rows * (columns * itemsize + 24) / len(workers)
+    beside = (
+        f"{_ITSELF / 2**20:.0f} MiB of the process itself, and Dask pauses workers at {100 * _MEMORY:.0f} %: use more "
+        "workers, or larger ones."
+    )
     for name, about in workers.items():
-        limit = about.get("memory_limit") or 0
-        if limit and needed + _ITSELF > _MEMORY * limit:
+        room = _MEMORY * (about.get("memory_limit") or np.inf)
+        has = f"the worker {name} has {room / _MEMORY / 2**20:,.0f} MiB of memory"
+        if room < _ITSELF:
+            raise ClusterError(f"{has}, which is not enough for {beside}")
+        if needed + _ITSELF > room:
             raise ClusterError(
-                f"the worker {name} has {limit / 2**20:,.0f} MiB of memory, but its boxes of {told} rows of "
-                f"{columns} columns, shared out among {len(workers)} workers, take {needed / 2**20:,.0f} MiB or more "
-                f"while they are made, beside {_ITSELF / 2**20:.0f} MiB of the process itself, and Dask pauses workers "
-                f"at {100 * _MEMORY:.0f} %: use more workers, or larger ones."
+                f"{has}, but its boxes of {rows:,} rows of {columns} columns, shared out among {len(workers)} workers, "
+                f"take up to {needed / 2**20:,.0f} MiB while they are made, beside {beside}"
             )
     return list(workers)
 
